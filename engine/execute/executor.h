@@ -1,0 +1,28 @@
+// Runs step plans on a device. The engine loop knows only this.
+//
+// Owns: device, weights, the KV cache's memory. Threads: created and called by one thread at a time (the engine thread).
+// Errors: a failed step is fatal for what is in flight (the cache may be half written) and turns the engine unhealthy.
+#pragma once
+
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "engine/api/config.h"
+#include "engine/api/model_info.h"
+#include "engine/plan/step.h"
+
+namespace assay {
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  virtual absl::StatusOr<StepResult> execute(const StepPlan& plan) = 0;
+  virtual const ModelInfo& model() const = 0;
+  virtual const PoolInfo& pool() const = 0;
+};
+
+// Loads the model and allocates the pool. `config` gets every default resolved (max_model_len, threads, memory, ...).
+absl::StatusOr<std::unique_ptr<Executor>> make_executor(EngineConfig& config);
+
+}  // namespace assay

@@ -1,0 +1,50 @@
+// The two plain values between deciding and computing: what one step shall compute, and what came out.
+// engine/schedule makes a StepPlan and knows no device; engine/execute runs it and knows no queue.
+//
+// Threads: values, made and read on the engine thread. The pointers in a plan stay valid until its result has been applied.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "engine/api/events.h"
+#include "engine/api/request.h"
+
+namespace assay {
+
+// One sequence's part of a step: positions [first_position, first_position + num_tokens) of its token list.
+// Decode is num_tokens = 1 at the end of the list; a prefill chunk is any number of prompt (or recomputed) tokens.
+struct SequenceSlice {
+  int64_t sequence_id = 0;             // unique in the engine's life
+  const int32_t* tokens = nullptr;     // [num_known_tokens] prompt then generated, from position 0
+  int32_t num_known_tokens = 0;
+  int32_t num_prompt_tokens = 0;
+  int32_t first_position = 0;          // K and V of all positions before it are in the cache
+  int32_t num_tokens = 0;              // >= 1
+  const int32_t* pages = nullptr;      // block table: page ids covering positions [0, first_position + num_tokens)
+  int32_t num_pages = 0;
+
+  const SamplingParams* sampling = nullptr;
+  uint64_t seed = 0;          // of this sequence; with the generated position it decides the random number, nothing else does
+  bool sample = false;        // the slice reaches the end of the list: sample the next token
+  bool forbid_stop = false;   // min_tokens not reached: end-of-sequence and stop ids get probability 0
+  bool prompt_logprobs = false;  // score the prompt tokens that follow each position of the slice
+};
+
+struct StepPlan {
+  std::vector<SequenceSlice> slices;
+  int32_t num_tokens = 0;  // sum over slices
+};
+
+struct SliceResult {
+  bool sampled = false;
+  TokenLogprobs token;  // .token always, the rest when logprobs were asked for
+  // For slices with prompt_logprobs: one entry per position p of the slice with p + 1 < num_prompt_tokens, scoring p + 1.
+  std::vector<TokenLogprobs> prompt_logprobs;
+};
+
+struct StepResult {
+  std::vector<SliceResult> slices;  // as in the plan
+};
+
+}  // namespace assay
