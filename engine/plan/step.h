@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "engine/api/events.h"
 #include "engine/api/request.h"
 
@@ -37,6 +38,9 @@ struct StepPlan {
 };
 
 struct SliceResult {
+  // Not OK: this slice alone failed (its logits were not finite); end its sequence with this status. Nothing else of the
+  // slice is valid then; the other slices of the step are.
+  absl::Status status;
   bool sampled = false;
   TokenLogprobs token;  // .token always, the rest when logprobs were asked for
   // For slices with prompt_logprobs: one entry per position p of the slice with p + 1 < num_prompt_tokens, scoring p + 1.
