@@ -47,6 +47,7 @@ LIBRARIES = {
     "grpcpp/": ["server/grpc"],
     "grpc/": ["server/grpc"],
     "google/protobuf": ["server/grpc", "proto"],
+    "assay/v1/": ["server/grpc"],
     "nccl": ["engine/comm"],
     "cuda": ["kernels"],
     "cublas": ["kernels"],
