@@ -27,7 +27,8 @@ void StopStrings::insert(std::string_view stop, int index) {
     int next = child(node, byte);
     if (next < 0) {
       next = static_cast<int>(nodes_.size());
-      nodes_.push_back({.depth = nodes_[node].depth + 1});
+      nodes_.emplace_back();
+      nodes_[next].depth = nodes_[node].depth + 1;
       nodes_[node].edges.push_back({byte, next});
     }
     node = next;
