@@ -1,0 +1,121 @@
+#include "engine/core/engine_impl.h"
+
+#include <algorithm>
+#include <limits>
+#include <random>
+#include <string>
+#include <utility>
+
+#include "engine/core/seeds.h"
+#include "fmt/format.h"
+
+namespace assay {
+namespace {
+
+uint64_t system_random() {
+  std::random_device device;
+  return (uint64_t{device()} << 32) | device();
+}
+
+void resolve(EngineConfig& config, const Executor& executor) {
+  if (config.max_model_len == 0) config.max_model_len = executor.model().max_model_len;
+  if (config.max_num_batched_tokens == 0) config.max_num_batched_tokens = config.device == "cuda" ? 8192 : 2048;
+}
+
+absl::Status check_config(const EngineConfig& config, const PoolInfo& pool) {
+  const auto at_least_one = [](const char* name, int64_t value) {
+    if (value >= 1) return absl::OkStatus();
+    return absl::InvalidArgumentError(fmt::format("{} must be at least 1, got {}", name, value));
+  };
+  absl::Status status;
+  status.Update(at_least_one("max_model_len", config.max_model_len));
+  status.Update(at_least_one("max_num_seqs", config.max_num_seqs));
+  status.Update(at_least_one("max_num_batched_tokens", config.max_num_batched_tokens));
+  status.Update(at_least_one("max_num_queued_reqs", config.max_num_queued_reqs));
+  status.Update(at_least_one("block_size", pool.block_size));
+  status.Update(at_least_one("the number of KV cache pages", pool.num_pages));
+  if (config.max_logprobs < 0) status.Update(absl::InvalidArgumentError("max_logprobs must not be negative"));
+  if (pool.num_pages > std::numeric_limits<PageId>::max()) {
+    status.Update(absl::InvalidArgumentError(fmt::format("the KV cache has too many pages: {}", pool.num_pages)));
+  }
+  return status;
+}
+
+RequestLimits request_limits(const EngineConfig& config, const Executor& executor) {
+  return {.vocab_size = executor.model().vocab_size,
+          .max_model_len = config.max_model_len,
+          .max_kv_tokens = executor.pool().num_pages * executor.pool().block_size,
+          .max_logprobs = config.max_logprobs,
+          .max_num_queued_reqs = config.max_num_queued_reqs};
+}
+
+KvCacheOptions cache_options(const EngineConfig& config, const PoolInfo& pool, const EngineOptions& options) {
+  const std::string domain = fmt::format("pool={} dtype={} block_size={} bytes_per_token_head={}", pool.pool, pool.dtype,
+                                         pool.block_size, pool.bytes_per_token_head);
+  const SipKey key = options.prefix_hash_key ? *options.prefix_hash_key : SipKey{system_random(), system_random()};
+  return {.num_pages = static_cast<int32_t>(pool.num_pages),
+          .enable_prefix_caching = config.enable_prefix_caching,
+          .prefix = {.domain = domain,
+                     .block_size = pool.block_size,
+                     .hash_key = key,
+                     .hash_bits = options.prefix_hash_bits}};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<EngineImpl>> EngineImpl::create(EngineConfig config, std::unique_ptr<Executor> executor,
+                                                               EngineOptions options) {
+  resolve(config, *executor);
+  if (absl::Status status = check_config(config, executor->pool()); !status.ok()) return status;
+  const bool start_thread = options.start_thread;
+  std::unique_ptr<EngineImpl> engine(new EngineImpl(std::move(config), std::move(executor), std::move(options)));
+  if (start_thread) engine->thread_ = std::thread(&EngineImpl::run, engine.get());
+  return engine;
+}
+
+EngineImpl::EngineImpl(EngineConfig config, std::unique_ptr<Executor> executor, EngineOptions options)
+    : config_(std::move(config)),
+      now_(options.now),
+      limits_(request_limits(config_, *executor)),
+      seed_(config_.seed ? *config_.seed : system_random()),
+      inbox_(std::make_shared<Inbox>(config_.max_num_queued_reqs)),
+      // The executor's pool must be read before the executor moves: members of one call are not ordered.
+      loop_([&] {
+        KvCacheOptions cache = cache_options(config_, executor->pool(), options);
+        return EngineLoop(std::move(executor), inbox_, {config_.max_num_seqs, config_.max_num_batched_tokens},
+                          std::move(cache), now_);
+      }()) {}
+
+EngineImpl::~EngineImpl() {
+  inbox_->refuse(absl::UnavailableError("the engine is shutting down"));
+  inbox_->close();
+  if (thread_.joinable()) {
+    thread_.join();
+  } else {
+    loop_.shut_down();
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Stream>> EngineImpl::submit(Request request) {
+  const TimePoint now = now_();
+  if (absl::Status status = check_and_resolve(request, limits_, now); !status.ok()) return status;
+  const int64_t stream_id = next_stream_id_.fetch_add(1);
+  const uint64_t seed = request.sampling.seed ? *request.sampling.seed : derived_seed(seed_, stream_id);
+  auto mailbox = std::make_shared<Mailbox>(request.num_sequences);
+  absl::Status status = inbox_->offer({.stream_id = stream_id,
+                                       .request = std::make_shared<const Request>(std::move(request)),
+                                       .mailbox = mailbox,
+                                       .seed = seed,
+                                       .submitted = now});
+  if (!status.ok()) return status;
+  return std::make_unique<MailboxStream>(stream_id, std::move(mailbox), inbox_);
+}
+
+void EngineImpl::drain() { inbox_->refuse(absl::UnavailableError("the server is shutting down and takes no new requests")); }
+
+void EngineImpl::run() {
+  while (!inbox_->closed() && (!loop_.idle() || inbox_->wait())) loop_.step();
+  loop_.shut_down();
+}
+
+}  // namespace assay
