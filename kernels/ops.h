@@ -78,7 +78,7 @@ constexpr int32_t kNoToken = -1;
 // Log softmax of raw logits at one token, and the most probable tokens.
 struct LogprobsRow {
   int32_t token = 0;    // in
-  int32_t num_top = 0;  // in: how many of the most probable to list
+  int32_t num_top = 0;  // in: how many of the most probable to list; -1 = leave this row alone
   bool finite = false;  // out: false = a logit is not finite, then nothing below is valid
   float logprob = 0.0f;
   int32_t rank = 0;  // 1 = most probable; ties by lowest id

@@ -32,7 +32,7 @@ std::optional<uint64_t> checked_product(uint64_t a, uint64_t b) {
 }
 
 // A short quotation of a name that may be anything.
-std::string quoted(const std::string& name) { return "\"" + name.substr(0, 200) + "\""; }
+std::string name_in_quotes(const std::string& name) { return "\"" + name.substr(0, 200) + "\""; }
 
 class HeaderReader {
  public:
@@ -49,7 +49,7 @@ class HeaderReader {
     if (!fields["dtype"].is_string()) return error(name, "dtype is not a string");
     entry.dtype = fields["dtype"].get<std::string>();
     const auto element = element_bytes(entry.dtype);
-    if (!element) return error(name, "has the unknown dtype " + quoted(entry.dtype));
+    if (!element) return error(name, "has the unknown dtype " + name_in_quotes(entry.dtype));
     if (absl::Status status = read_offsets(fields["data_offsets"], entry); !status.ok()) return status;
     if (absl::Status status = read_shape(fields["shape"], *element, entry); !status.ok()) return status;
     return entry;
@@ -57,7 +57,7 @@ class HeaderReader {
 
  private:
   absl::Status error(const std::string& name, const std::string& problem) const {
-    return absl::InvalidArgumentError(what_ + ": tensor " + quoted(name) + " " + problem);
+    return absl::InvalidArgumentError(what_ + ": tensor " + name_in_quotes(name) + " " + problem);
   }
 
   absl::Status read_offsets(const json& offsets, TensorEntry& entry) const {
@@ -108,10 +108,10 @@ absl::Status check_coverage(std::vector<TensorEntry>& entries, size_t data_offse
   size_t end = data_offset;
   for (const TensorEntry& entry : entries) {
     if (entry.offset < end) {
-      return absl::InvalidArgumentError(what + ": tensor " + quoted(entry.name) + " overlaps another one");
+      return absl::InvalidArgumentError(what + ": tensor " + name_in_quotes(entry.name) + " overlaps another one");
     }
     if (entry.offset > end) {
-      return absl::InvalidArgumentError(what + ": there is a gap in the data before tensor " + quoted(entry.name));
+      return absl::InvalidArgumentError(what + ": there is a gap in the data before tensor " + name_in_quotes(entry.name));
     }
     end = entry.offset + entry.bytes;
   }

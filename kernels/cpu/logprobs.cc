@@ -49,6 +49,7 @@ int32_t rank_of(std::span<const float> logits, int32_t token) {
 }  // namespace
 
 void fill_logprobs(std::span<const float> logits, LogprobsRow& row) {
+  if (row.num_top < 0) return;
   row.top.clear();
   row.finite = std::all_of(logits.begin(), logits.end(), [](float logit) { return std::isfinite(logit); });
   if (!row.finite) return;
@@ -56,7 +57,7 @@ void fill_logprobs(std::span<const float> logits, LogprobsRow& row) {
   const auto logprob = [&](float logit) { return static_cast<float>(static_cast<double>(logit) - norm); };
   row.logprob = logprob(logits[static_cast<size_t>(row.token)]);
   row.rank = rank_of(logits, row.token);
-  for (const Scored& s : best_of(logits, static_cast<size_t>(std::max(0, row.num_top)))) {
+  for (const Scored& s : best_of(logits, static_cast<size_t>(row.num_top))) {
     row.top.emplace_back(s.id, logprob(s.logit));
   }
 }

@@ -1,0 +1,188 @@
+#include "engine/execute/model_executor.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "engine/execute/machine.h"
+#include "engine/weights/checkpoint.h"
+#include "engine/weights/dummy_weights.h"
+#include "kernels/cpu/cpu_device.h"
+#include "kernels/cpu/cpu_ops.h"
+#include "spdlog/spdlog.h"
+
+namespace assay {
+namespace {
+
+// Logits are made for this many rows at a time at most: 64 MiB of them, at least 16 rows.
+int32_t logit_rows(int32_t vocab_size, int32_t max_tokens) {
+  const int32_t fit = static_cast<int32_t>((int64_t{64} << 20) / (int64_t{4} * vocab_size));
+  return std::min(max_tokens, std::clamp(fit, 16, 256));
+}
+
+absl::Status not_finite(int32_t position) {
+  return absl::InternalError("the model's output at position " + std::to_string(position) +
+                             " cannot be sampled: a logit is not finite, or no token is allowed");
+}
+
+void add_token_ids(const std::vector<int32_t>& ids, std::vector<int32_t>& to) {
+  for (int32_t id : ids) {
+    if (std::find(to.begin(), to.end(), id) == to.end()) to.push_back(id);
+  }
+}
+
+TokenLogprobs to_token_logprobs(LogprobsRow&& row) { return {row.token, row.logprob, row.rank, std::move(row.top)}; }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Executor>> ModelExecutor::create(EngineConfig& config) {
+  auto executor = std::make_unique<ModelExecutor>();
+  absl::StatusOr<ModelConfig> model = load_model_config(config.model_dir);
+  if (!model.ok()) return model.status();
+  executor->config_ = *std::move(model);
+  const absl::StatusOr<GenerationDefaults> defaults = load_generation_defaults(config.model_dir);
+  if (!defaults.ok()) return defaults.status();
+  const bool max_model_len_given = config.max_model_len != 0;
+  const Machine machine{usable_cpus(), available_memory_bytes()};
+  if (absl::Status status = resolve_compute(executor->config_, machine, config); !status.ok()) return status;
+  executor->comm_ = make_single_communicator();
+  if (absl::Status status = executor->load_weights(config); !status.ok()) return status;
+  const DType stored = executor->weights_.layers[0].qkv[0].weight.dtype;
+  const absl::StatusOr<CachePlan> cache =
+      resolve_cache(executor->config_, stored, machine, max_model_len_given, config);
+  if (!cache.ok()) return cache.status();
+  if (absl::Status status = executor->build(config, *cache); !status.ok()) return status;
+  executor->describe(config, *cache, *defaults);
+  return executor;
+}
+
+absl::Status ModelExecutor::load_weights(const EngineConfig& config) {
+  if (config.dummy_weights) {
+    source_ = std::make_unique<DummyWeights>(config_.declared_dtype.value_or(DType::kBF16), config.seed.value_or(0));
+  } else {
+    absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = Checkpoint::open(config.model_dir);
+    if (!checkpoint.ok()) return checkpoint.status();
+    source_ = *std::move(checkpoint);
+  }
+  absl::StatusOr<DecoderWeights> weights = load_decoder_weights(config_, *source_, {comm_->rank(), comm_->size()});
+  if (!weights.ok()) return weights.status();
+  weights_ = *std::move(weights);
+  const DType stored = weights_.layers[0].qkv[0].weight.dtype;
+  if (config_.declared_dtype && *config_.declared_dtype != stored) {
+    spdlog::warn("{}: the weights are stored as {}, config.json says {}; they are used as stored", config.model_dir,
+                 dtype_name(stored), dtype_name(*config_.declared_dtype));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ModelExecutor::build(const EngineConfig& config, const CachePlan& cache) {
+  device_ = std::make_unique<CpuDevice>(config.threads);
+  ops_ = std::make_unique<CpuOps>(config.threads);
+  cache_memory_ = Buffer::make(*device_, static_cast<size_t>(cache.num_pages * cache.layout.bytes_per_page()));
+  if (cache_memory_.data() == nullptr) {
+    return absl::ResourceExhaustedError("no room for a KV cache of " +
+                                        std::to_string(config.kv_cache_memory_bytes >> 20) + " MiB");
+  }
+  cache_ = cache.layout.view(cache_memory_.data(), cache.num_pages);
+  RopeFrequencies rope = rope_frequencies(config_.rope, config_.head_dim, config_.max_position_embeddings,
+                                          config.max_model_len);
+  auto decoder = DecoderModel::create(config_, weights_, std::move(rope), *device_, *ops_, *comm_,
+                                      config.max_num_batched_tokens,
+                                      logit_rows(config_.vocab_size, config.max_num_batched_tokens));
+  if (!decoder.ok()) return decoder.status();
+  decoder_ = *std::move(decoder);
+  return absl::OkStatus();
+}
+
+void ModelExecutor::describe(const EngineConfig& config, const CachePlan& cache, const GenerationDefaults& defaults) {
+  ModelInfo& info = model_info_;
+  info.architecture = config_.architecture;
+  info.dtype = dtype_name(weights_.layers[0].qkv[0].weight.dtype);
+  info.device = device_->description();
+  info.num_parameters = weights_.num_parameters;
+  info.weight_bytes = weights_.bytes;
+  info.vocab_size = config_.vocab_size;
+  info.max_model_len = config.max_model_len;
+  info.num_layers = config_.num_layers;
+  info.num_heads = config_.num_heads;
+  info.num_kv_heads = config_.num_kv_heads;
+  info.head_dim = config_.head_dim;
+  info.hidden_size = config_.hidden_size;
+  add_token_ids(config_.eos_token_ids, info.eos_token_ids);
+  add_token_ids(defaults.eos_token_ids, info.eos_token_ids);
+  info.sampling_defaults = defaults.sampling;
+  const PoolLayout& layout = cache.layout;
+  pool_info_ = {layout.name,         dtype_name(layout.shape.row_dtype), layout.shape.page_tokens, cache.num_pages,
+                layout.bytes_per_page(), layout.bytes_per_token_head()};
+}
+
+absl::StatusOr<StepResult> ModelExecutor::execute(const StepPlan& plan) {
+  const HeadJobs jobs = make_head_jobs(plan);
+  const BatchLimits limits{decoder_->max_tokens(), config_.vocab_size, cache_.page_tokens, cache_.num_pages};
+  if (absl::Status status = batch_.stage(plan, limits, jobs.rows(), *device_); !status.ok()) return status;
+  decoder_->forward(batch_.view(), cache_);
+  StepResult result;
+  result.slices.resize(plan.slices.size());
+  const size_t block = static_cast<size_t>(decoder_->max_logit_rows());
+  for (size_t begin = 0; begin < jobs.sample.size(); begin += block) {
+    sample_rows(plan, jobs.sample, begin, std::min(begin + block, jobs.sample.size()), result);
+  }
+  for (size_t begin = 0; begin < jobs.score.size(); begin += block) {
+    score_rows(plan, jobs.score, begin, std::min(begin + block, jobs.score.size()), jobs.sample.size(), result);
+  }
+  const KernelError error = device_->synchronize();
+  if (error != KernelError::kOk) return absl::InternalError(kernel_error_name(error));
+  return result;
+}
+
+void ModelExecutor::sample_rows(const StepPlan& plan, const std::vector<HeadJob>& jobs, size_t begin, size_t end,
+                                StepResult& result) {
+  const size_t count = end - begin;
+  const Tensor logits = decoder_->logits(batch_.head_rows() + begin, static_cast<int32_t>(count));
+  std::vector<std::vector<int32_t>> forbidden(count);
+  std::vector<SamplingRow> rows(count);
+  std::vector<int32_t> tokens(count);
+  for (size_t i = 0; i < count; ++i) {
+    const SequenceSlice& slice = plan.slices[static_cast<size_t>(jobs[begin + i].slice)];
+    rows[i] = make_sampling_row(slice, model_info_.eos_token_ids, config_.vocab_size, forbidden[i]);
+  }
+  ops_->sample(logits, rows, tokens.data());
+  std::vector<LogprobsRow> scores(count);
+  for (size_t i = 0; i < count; ++i) {
+    const SequenceSlice& slice = plan.slices[static_cast<size_t>(jobs[begin + i].slice)];
+    scores[i].token = tokens[i];
+    scores[i].num_top = tokens[i] == kNoToken ? -1 : slice.sampling->logprobs;
+  }
+  ops_->logprobs(logits, scores);
+  for (size_t i = 0; i < count; ++i) {
+    SliceResult& slice = result.slices[static_cast<size_t>(jobs[begin + i].slice)];
+    if (tokens[i] == kNoToken) {
+      slice.status = not_finite(jobs[begin + i].position);
+      continue;
+    }
+    slice.sampled = true;
+    slice.token = to_token_logprobs(std::move(scores[i]));
+  }
+}
+
+void ModelExecutor::score_rows(const StepPlan& plan, const std::vector<HeadJob>& jobs, size_t begin, size_t end,
+                               size_t first_head_row, StepResult& result) {
+  const size_t count = end - begin;
+  const Tensor logits = decoder_->logits(batch_.head_rows() + first_head_row + begin, static_cast<int32_t>(count));
+  std::vector<LogprobsRow> scores(count);
+  for (size_t i = 0; i < count; ++i) {
+    const SequenceSlice& slice = plan.slices[static_cast<size_t>(jobs[begin + i].slice)];
+    scores[i].token = slice.tokens[jobs[begin + i].position + 1];
+    scores[i].num_top = std::max(0, slice.sampling->prompt_logprobs);
+  }
+  ops_->logprobs(logits, scores);
+  for (size_t i = 0; i < count; ++i) {
+    SliceResult& slice = result.slices[static_cast<size_t>(jobs[begin + i].slice)];
+    if (!scores[i].finite && slice.status.ok()) slice.status = not_finite(jobs[begin + i].position);
+    slice.prompt_logprobs.push_back(to_token_logprobs(std::move(scores[i])));
+  }
+}
+
+absl::StatusOr<std::unique_ptr<Executor>> make_executor(EngineConfig& config) { return ModelExecutor::create(config); }
+
+}  // namespace assay

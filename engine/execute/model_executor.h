@@ -1,0 +1,51 @@
+// The executor of one device and one rank: stage, forward, logits where they are needed, sample, score.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/comm/communicator.h"
+#include "engine/execute/executor.h"
+#include "engine/execute/head_jobs.h"
+#include "engine/execute/resolve_config.h"
+#include "engine/execute/step_batch.h"
+#include "engine/model/decoder_model.h"
+#include "engine/model/generation_defaults.h"
+#include "engine/weights/weight_source.h"
+#include "kernels/core/buffer.h"
+#include "kernels/device.h"
+#include "kernels/ops.h"
+
+namespace assay {
+
+class ModelExecutor final : public Executor {
+ public:
+  static absl::StatusOr<std::unique_ptr<Executor>> create(EngineConfig& config);
+
+  absl::StatusOr<StepResult> execute(const StepPlan& plan) override;
+  const ModelInfo& model() const override { return model_info_; }
+  const PoolInfo& pool() const override { return pool_info_; }
+
+ private:
+  absl::Status load_weights(const EngineConfig& config);
+  absl::Status build(const EngineConfig& config, const CachePlan& cache);
+  void describe(const EngineConfig& config, const CachePlan& cache, const GenerationDefaults& defaults);
+  void sample_rows(const StepPlan& plan, const std::vector<HeadJob>& jobs, size_t begin, size_t end, StepResult& result);
+  void score_rows(const StepPlan& plan, const std::vector<HeadJob>& jobs, size_t begin, size_t end, size_t first_head_row,
+                  StepResult& result);
+
+  ModelConfig config_;
+  std::unique_ptr<WeightSource> source_;
+  DecoderWeights weights_;
+  std::unique_ptr<Communicator> comm_;
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<Ops> ops_;
+  Buffer cache_memory_;
+  PagedKvView cache_;
+  std::unique_ptr<DecoderModel> decoder_;
+  StepBatch batch_;
+  ModelInfo model_info_;
+  PoolInfo pool_info_;
+};
+
+}  // namespace assay

@@ -1,0 +1,34 @@
+// Turns what the user asked for into what this machine and model will do, or into a sentence that says why not.
+//
+// Threads: pure functions. Errors: InvalidArgument, naming the setting.
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "cache/pool/pool_layout.h"
+#include "engine/api/config.h"
+#include "engine/model/model_config.h"
+
+namespace assay {
+
+struct Machine {
+  int32_t cpus = 1;
+  int64_t available_memory_bytes = 0;
+};
+
+struct CachePlan {
+  PoolLayout layout;
+  int32_t num_pages = 0;
+};
+
+// Fills every default of `config` but those of the cache.
+absl::Status resolve_compute(const ModelConfig& model, const Machine& machine, EngineConfig& config);
+
+// Dtype, layout and size of the cache. `stored` is the weights' dtype. Without kv_cache_memory_bytes: room for max_num_seqs
+// full contexts, at most 40 % of the available memory. A context that does not fit: an error where max_model_len was asked
+// for (`max_model_len_given`), else max_model_len shrinks to what fits.
+absl::StatusOr<CachePlan> resolve_cache(const ModelConfig& model, DType stored, const Machine& machine,
+                                        bool max_model_len_given, EngineConfig& config);
+
+}  // namespace assay
