@@ -486,3 +486,417 @@ Proof.
 Qed.
 
 End Real.
+
+(** * F and G *)
+
+Lemma Sup_ext (P Q : R -> Prop) : (forall v, P v <-> Q v) -> Sup P = Sup Q.
+Proof. intros H. unfold Sup. f_equal. apply Lub_Rbar_eqset. exact H. Qed.
+
+Lemma exp_ge_1 C : 0 <= C -> 1 <= exp C.
+Proof. intros H. pose proof (exp_ineq1_le C). lra. Qed.
+
+(** A second moment as large as e^C says nothing: F is G without it. *)
+Lemma hF_hG A E s X : 1 <= A -> 0 <= E <= s -> 0 < X <= 1 -> hF A E X = hG A E s X.
+Proof.
+  intros HA [HE Hs] HX. unfold hF, hG. f_equal.
+  assert (H13 : h1 E X <= h3 A s X).
+  { unfold h1, h3. pose proof (sqrt_pos X) as S0. pose proof (sqrt_sqrt X ltac:(lra)) as SS.
+    assert (sqrt X <= 1) by (rewrite <- sqrt_1; apply sqrt_le_1_alt; lra).
+    assert (X <= sqrt X) by nra.
+    assert (X * E <= sqrt X * s) by (apply Rmult_le_compat; lra).
+    assert (0 <= X * A) by (apply Rmult_le_pos; lra). lra. }
+  rewrite Rmin_assoc. symmetry. apply Rmin_left. apply Rle_trans with (2 := H13). apply Rmin_l.
+Qed.
+
+Theorem F_is_G_without_sigma A C s : 1 <= A -> exp C <= s -> F A C = G A C s.
+Proof.
+  intros HA Hs. unfold F, G. apply Sup_ext. intros v. pose proof (exp_pos C).
+  split; intros (X & HX & ->); exists X; (split; [assumption|]); unfold WF, WG;
+    rewrite (hF_hG A (exp C) s X); try assumption; try reflexivity; lra.
+Qed.
+
+Lemma G_ub A C s X : 1 <= A -> A <= exp C -> 0 <= s -> 0 < X <= 1 -> gain X (WG A (exp C) s X) <= G A C s.
+Proof.
+  intros HA HE Hs HX. apply (Sup_ub _ 1); [|now exists X]. intros v Hv. now apply (G_bounded A (exp C) s).
+Qed.
+
+Lemma G_le A C s b : (forall X, 0 < X <= 1 -> gain X (WG A (exp C) s X) <= b) -> G A C s <= b.
+Proof.
+  intros H. apply (Sup_le _ b (gain 1 (WG A (exp C) s 1))).
+  - exists 1. split; [lra|reflexivity].
+  - intros w (X & HX & ->). now apply H.
+Qed.
+
+Lemma G_nonneg A C s : 1 <= A -> A <= exp C -> 0 <= s -> 0 <= G A C s.
+Proof.
+  intros HA HE Hs. apply Rle_trans with (gain 1 (WG A (exp C) s 1)); [apply gainG_nonneg; lra|apply G_ub; lra].
+Qed.
+
+(** ** Monotonicity (3.6 e) *)
+
+Lemma WG_mono A A' E E' s s' X :
+  1 <= A -> A <= A' -> A <= E -> E <= E' -> 0 <= s -> s <= s' -> 0 <= X -> WG A E s X <= WG A' E' s' X.
+Proof.
+  intros HA HAA HE HEE Hs Hss HX. unfold WG.
+  pose proof (hG_nonneg A E s HA HE Hs X HX) as Hn. pose proof (hG_le A E s X) as (L1 & L2 & L3 & L4).
+  pose proof (sqrt_pos X) as HsX.
+  assert (Hh : hG A E s X <= hG A' E' s' X).
+  { unfold hG at 2. repeat apply Rmin_glb.
+    - apply Rle_trans with (1 := L1). unfold h1. nra.
+    - apply Rle_trans with (1 := L2). unfold h2. nra.
+    - apply Rle_trans with (1 := L3). unfold h3. nra.
+    - apply Rle_trans with (1 := L4). unfold h4. nra. }
+  apply Rle_trans with (Wof A' (hG A E s X) X); [now apply Wof_mono_A|].
+  apply Wof_mono_h; [assumption|apply hG_le].
+Qed.
+
+(** Inputs may be rounded up.  The larger inputs need not satisfy A' <= e^C' for the pointwise values; the theorem asks
+    it because the supremum is only known to be finite then. *)
+Theorem G_mono A A' C C' s s' :
+  1 <= A -> A <= exp C -> A <= A' -> A' <= exp C' -> C <= C' -> 0 <= s -> s <= s' -> G A C s <= G A' C' s'.
+Proof.
+  intros HA HE HAA HE' HC Hs Hss. apply G_le. intros X HX.
+  assert (HEE : exp C <= exp C') by (destruct HC as [HC| ->]; [left; now apply exp_increasing|lra]).
+  apply Rle_trans with (gain X (WG A' (exp C') s' X)); [|apply G_ub; lra].
+  apply gain_mono_W; [apply WG_nonneg; lra|apply WG_mono; lra].
+Qed.
+
+Theorem F_mono A A' C C' :
+  1 <= A -> A <= exp C -> A <= A' -> A' <= exp C' -> C <= C' -> F A C <= F A' C'.
+Proof.
+  intros HA HE HAA HE' HC.
+  assert (HEE : exp C <= exp C') by (destruct HC as [HC| ->]; [left; now apply exp_increasing|lra]).
+  rewrite (F_is_G_without_sigma A C (exp C')), (F_is_G_without_sigma A' C' (exp C')); try lra.
+  pose proof (exp_pos C'). apply G_mono; lra.
+Qed.
+
+Theorem G_le_F A C s : 1 <= A -> A <= exp C -> 0 <= s -> G A C s <= F A C.
+Proof.
+  intros HA HE Hs. rewrite (F_is_G_without_sigma A C (Rmax s (exp C))); [|assumption|apply Rmax_r].
+  apply G_mono; try lra. apply Rmax_l.
+Qed.
+
+(** ** F against the closed forms *)
+
+Lemma F_le A C b : 1 <= A -> (forall X, 0 < X <= 1 -> gain X (WG A (exp C) (exp C) X) <= b) -> F A C <= b.
+Proof. intros HA H. rewrite (F_is_G_without_sigma A C (exp C)) by lra. now apply G_le. Qed.
+
+(** F <= tanh(C/2). *)
+Theorem F_le_tanh A C : 1 <= A -> A <= exp C -> F A C <= tanh (C / 2).
+Proof.
+  intros HA HE. apply F_le; [assumption|]. intros X HX. rewrite tanh_exp. set (E := exp C) in *.
+  assert (HW : WG A E E X <= X * E^2).
+  { unfold WG. pose proof (hG_le A E E X) as (L1 & _). pose proof (hG_nonneg A E E HA HE ltac:(lra) X ltac:(lra)) as Hn.
+    apply Rle_trans with (Wof E (hG A E E X) X); [apply Wof_mono_A; lra|].
+    apply Rle_trans with (Wof E (h1 E X) X); [apply Wof_mono_h; [assumption|]|].
+    - unfold h1, h4. nra.
+    - unfold Wof, h1. nra. }
+  apply Rle_trans with (gain X (X * E^2)).
+  { apply gain_mono_W; [apply WG_nonneg; lra|assumption]. }
+  assert (HXE : 0 < 1 + X * E^2) by (pose proof (pow2_ge_0 E); nra).
+  unfold gain. apply Rmult_le_reg_r with ((1 + X) * (1 + X * E^2) * (E + 1)).
+  { repeat apply Rmult_lt_0_compat; lra. }
+  replace ((1 / (1 + X) - 1 / (1 + X * E^2)) * ((1 + X) * (1 + X * E^2) * (E + 1)))
+    with ((X * E^2 - X) * (E + 1)) by (field; lra).
+  replace ((E - 1) / (E + 1) * ((1 + X) * (1 + X * E^2) * (E + 1))) with ((E - 1) * ((1 + X) * (1 + X * E^2)))
+    by (field; lra).
+  assert (0 <= (E - 1) * (1 - X * E)^2) by (apply Rmult_le_pos; [lra|apply pow2_ge_0]). nra.
+Qed.
+
+(** F <= 1 - 1/A (3.6 h). *)
+Theorem F_le_one_minus A C : 1 <= A -> A <= 2 -> A <= exp C -> F A C <= 1 - 1 / A.
+Proof.
+  intros HA HA2 HE. apply F_le; [assumption|]. intros X HX. set (E := exp C) in *.
+  assert (W0 : 0 <= WG A E E X) by (apply WG_nonneg; lra).
+  destruct (Rle_lt_dec (A * (1 + X)) 2) as [L|L].
+  - assert (HW : WG A E E X <= A * (1 + X) - 1).
+    { unfold WG. apply Rle_trans with (Wof A (h2 A X) X).
+      - apply Wof_mono_h; [apply hG_le|unfold h2, h4; lra].
+      - unfold Wof, h2. nra. }
+    apply Rle_trans with (gain X (A * (1 + X) - 1)); [apply gain_mono_W; assumption|].
+    unfold gain. replace (1 / (1 + X) - 1 / (1 + (A * (1 + X) - 1))) with ((1 - 1 / A) * (1 / (1 + X))) by (field; lra).
+    assert (1 / A <= 1) by (apply Rmult_le_reg_r with A; [lra|]; field_simplify; lra).
+    assert (1 / (1 + X) <= 1) by (apply Rmult_le_reg_r with (1 + X); [lra|]; field_simplify; lra).
+    assert (0 < 1 / (1 + X)) by (apply Rdiv_lt_0_compat; lra). nra.
+  - assert (H2A : 2 / A <= 2) by (apply Rmult_le_reg_r with A; [lra|]; field_simplify; lra).
+    assert (H2A' : 1 <= 2 / A) by (apply Rmult_le_reg_r with A; [lra|]; field_simplify; lra).
+    assert (HAX : A * (2 / A) = 2) by (field; lra).
+    assert (HX0 : 2 / A - 1 <= X) by (apply Rmult_le_reg_l with A; lra).
+    apply Rle_trans with (gain X (Wof A (h4 A X) X)); [apply gain_mono_W; [assumption|apply WG_le_top]|].
+    apply Rle_trans with (1 := top_falls A (2 / A - 1) X HA ltac:(lra) HX0 ltac:(lra)).
+    unfold Wof, h4, gain. replace (1 + (2 / A - 1)) with (2 / A) by ring.
+    replace (1 / (2 / A) - 1 / (1 + A * (2 / A) / 2 * (A * (2 / A) - A * (2 / A) / 2))) with (A / 2 - 1 / 2) by (field; lra).
+    assert (1 / A = (2 / A) / 2) by (field; lra). nra.
+Qed.
+
+Theorem F_le_large_A A C : 2 <= A -> A <= exp C -> F A C <= A^2 / (A^2 + 4).
+Proof.
+  intros HA HE. apply F_le; [lra|]. intros X HX. set (E := exp C) in *.
+  apply Rle_trans with (gain X (Wof A (h4 A X) X)); [apply gain_mono_W; [apply WG_nonneg; lra|apply WG_le_top]|].
+  apply Rle_trans with (1 := top_falls A 0 X ltac:(lra) ltac:(lra) ltac:(lra) ltac:(lra)).
+  unfold Wof, h4, gain. apply Req_le. field. nra.
+Qed.
+
+(** F <= the e-form. *)
+Theorem F_le_e_form A C : 1 <= A -> A <= exp C -> F A C <= (A^2 - 1) / 2.
+Proof.
+  intros HA HE. destruct (Rle_lt_dec A 2) as [L|L].
+  - apply Rle_trans with (1 := F_le_one_minus A C HA L HE).
+    apply Rmult_le_reg_r with (2 * A); [lra|].
+    replace ((1 - 1 / A) * (2 * A)) with (2 * (A - 1)) by (field; lra).
+    replace ((A^2 - 1) / 2 * (2 * A)) with ((A - 1) * ((A + 1) * A)) by field.
+    assert (2 <= (A + 1) * A) by nra. nra.
+  - apply Rle_trans with 1; [|nra].
+    apply Rle_trans with (1 := F_le_large_A A C ltac:(lra) HE).
+    apply Rmult_le_reg_r with (A^2 + 4); [nra|]. field_simplify; nra.
+Qed.
+
+Theorem F_le_min A C : 1 <= A -> A <= exp C -> F A C <= Rmin ((A^2 - 1) / 2) (tanh (C / 2)).
+Proof. intros HA HE. apply Rmin_glb; [now apply F_le_e_form|now apply F_le_tanh]. Qed.
+
+(** ** From sets of tokens to the box (3.6 a-c) *)
+
+Lemma sqrt_ratio m n : 0 <= m -> 0 < n -> sqrt (m * n) / n = sqrt (m / n).
+Proof.
+  intros Hm Hn. replace (m / n) with ((m * n) / (n * n)) by (field; lra).
+  rewrite sqrt_div_alt by nra. now rewrite sqrt_square by lra.
+Qed.
+
+(** A set of mass m and its complement of mass n, with the lighter of both as the argument of gain. *)
+Lemma light_side A E s m n be h :
+  1 <= A -> A <= E -> 0 <= s -> 0 < m -> 0 < n -> m + n = 1 -> m <= n ->
+  be = h * (A - h) -> h <= m * E -> h <= A - n -> h <= m * A + s * sqrt (m * n) ->
+  be / (be + n^2) - m <= gain (m / n) (WG A E s (m / n)) \/ be + n^2 <= 0.
+Proof.
+  intros HA HE Hs Hm Hn H1 Hmn Hbe B1 B2 B3.
+  destruct (Rle_lt_dec (be + n^2) 0) as [|P]; [now right|left].
+  set (X := m / n).
+  assert (HX : 0 < X) by (apply Rdiv_lt_0_compat; lra).
+  assert (HX1 : 1 + X = 1 / n) by (unfold X; replace 1 with (m + n) at 2 by lra; field; lra).
+  assert (EW : Wof A (h / n) X = be / n^2) by (unfold Wof; rewrite HX1, Hbe; field; lra).
+  assert (HW : be / n^2 <= WG A E s X).
+  { rewrite <- EW. apply Wof_le_WG; try assumption; try lra.
+    - unfold h1, X. apply Rmult_le_reg_r with n; [assumption|]. field_simplify; lra.
+    - unfold h2. rewrite HX1. apply Rmult_le_reg_r with n; [assumption|]. field_simplify; lra.
+    - unfold h3, X. rewrite <- sqrt_ratio by lra. apply Rmult_le_reg_r with n; [assumption|].
+      field_simplify; lra. }
+  assert (W0 : 0 <= WG A E s X) by (apply WG_nonneg; lra).
+  assert (EV : be / (be + n^2) - m = gain X (be / n^2)).
+  { unfold gain. rewrite HX1. replace m with (1 - n) by lra. field. repeat split; nra. }
+  rewrite EV. unfold gain. apply Rplus_le_compat_l, Ropp_le_contravar. unfold Rdiv. rewrite !Rmult_1_l.
+  assert (0 < 1 + be / n^2).
+  { replace (1 + be / n^2) with ((be + n^2) / n^2) by (field; lra). apply Rdiv_lt_0_compat; [assumption|nra]. }
+  apply Rinv_le_contravar; [exact H|]. unfold Rdiv in HW. lra.
+Qed.
+
+Lemma box_core A E s m U V :
+  1 <= A -> A <= E -> 0 <= s -> 0 <= m <= 1 ->
+  m <= U <= m * E -> 1 - m <= A - U <= (1 - m) * E -> Rabs (U - m * A) <= s * sqrt (m * (1 - m)) ->
+  0 <= V -> (1 - m)^2 <= V * (A - U) -> 0 < U + V ->
+  U / (U + V) - m <= 0 \/ exists X, 0 < X <= 1 /\ U / (U + V) - m <= gain X (WG A E s X).
+Proof.
+  intros HA HE Hs Hm HU HU' HS HV HJ HUV. apply Rabs_le_between in HS.
+  pose proof (share_le_1 U V ltac:(lra) HV HUV) as Hle1.
+  destruct (Req_dec m 1) as [->|Hm1]; [left; lra|].
+  destruct (Req_dec m 0) as [->|Hm0]; [left; replace U with 0 by lra; unfold Rdiv; lra|].
+  right. set (n := 1 - m) in *. assert (Hn : 0 < n) by (unfold n; lra). assert (Hm' : 0 < m) by lra.
+  set (be := U * (A - U)).
+  assert (Hbe : m * n <= be) by (unfold be; apply Rmult_le_compat; lra).
+  assert (Hbe0 : 0 < be) by nra.
+  assert (Pn : 0 < be + n^2) by nra. assert (Pm : 0 < be + m^2) by nra.
+  assert (K : U / (U + V) - m <= be / (be + n^2) - m).
+  { apply Rplus_le_compat_r. apply Rmult_le_reg_r with ((U + V) * (be + n^2)); [now apply Rmult_lt_0_compat|].
+    replace (U / (U + V) * ((U + V) * (be + n^2))) with (U * (be + n^2)) by (field; lra).
+    replace (be / (be + n^2) * ((U + V) * (be + n^2))) with (be * (U + V)) by (field; lra).
+    assert (U * n^2 <= U * (V * (A - U))) by (apply Rmult_le_compat_l; lra). unfold be in *. nra. }
+  destruct (Rle_lt_dec m n) as [L|L].
+  - exists (m / n). split; [split|].
+    + now apply Rdiv_lt_0_compat.
+    + apply Rmult_le_reg_r with n; [assumption|]. field_simplify; lra.
+    + apply Rle_trans with (1 := K).
+      destruct (light_side A E s m n be U) as [H|H]; try assumption; try lra; try reflexivity; unfold n; lra.
+  - exists (n / m). split; [split|].
+    + now apply Rdiv_lt_0_compat.
+    + apply Rmult_le_reg_r with m; [assumption|]. field_simplify; lra.
+    + apply Rle_trans with (1 := K). apply Rle_trans with (be / (be + m^2) - n).
+      * assert (Hmn1 : m = 1 - n) by (unfold n; lra).
+        apply Rmult_le_reg_r with ((be + m^2) * (be + n^2)); [now apply Rmult_lt_0_compat|].
+        replace ((be / (be + n^2) - m) * ((be + m^2) * (be + n^2))) with ((be - m * (be + n^2)) * (be + m^2)) by (field; lra).
+        replace ((be / (be + m^2) - n) * ((be + m^2) * (be + n^2))) with ((be - n * (be + m^2)) * (be + n^2)) by (field; lra).
+        replace (be - m * (be + n^2)) with (n * (be - m * n)) by (rewrite Hmn1; ring).
+        replace (be - n * (be + m^2)) with (m * (be - m * n)) by (rewrite Hmn1; ring).
+        assert (n * (be + m^2) <= m * (be + n^2)).
+        { assert (0 <= (m - n) * (be - m * n)) by (apply Rmult_le_pos; lra). nra. }
+        assert (0 <= be - m * n) by lra. nra.
+      * destruct (light_side A E s n m be (A - U)) as [H|H]; try assumption; try lra.
+        -- unfold n; lra.
+        -- unfold be. ring.
+        -- rewrite (Rmult_comm n m). assert (m * A + n * A = A) by (unfold n; ring). lra.
+Qed.
+
+Section Tokens.
+Context {I : Type}.
+Implicit Types (l : list I) (ph c x a ah : I -> R).
+
+Lemma fU_compl l ph c x : Aplus l ph c - fU l ph c x = fU l ph c (fun t => 1 - x t).
+Proof. unfold Aplus, fU. rewrite <- Sum_minus. apply Sum_ext. intros; ring. Qed.
+
+Lemma fP_compl l ph x : weights l ph -> 1 - fP l ph x = fP l ph (fun t => 1 - x t).
+Proof.
+  intros [_ H]. transitivity (Sum l ph - fP l ph x); [now rewrite H|].
+  unfold fP. rewrite <- Sum_minus. apply Sum_ext. intros; ring.
+Qed.
+
+Lemma fU_range l ph c x C : weights l ph -> frac l x -> (forall t, In t l -> 0 <= c t <= C) ->
+  fP l ph x <= fU l ph c x <= fP l ph x * exp C.
+Proof.
+  intros [Hw _] Hx Hc. unfold fP, fU. split.
+  - apply Sum_le. intros t Ht. specialize (Hw t Ht). specialize (Hx t Ht). specialize (Hc t Ht).
+    pose proof (exp_ge_1 (c t) ltac:(lra)). assert (0 <= x t * ph t) by nra. nra.
+  - rewrite <- Sum_scal_r. apply Sum_le. intros t Ht. specialize (Hw t Ht). specialize (Hx t Ht). specialize (Hc t Ht).
+    apply Rmult_le_compat_l; [nra|]. destruct Hc as [_ [Hc| ->]]; [left; now apply exp_increasing|lra].
+Qed.
+
+Lemma Aplus_le_exp l ph c C : weights l ph -> (forall t, In t l -> c t <= C) -> Aplus l ph c <= exp C.
+Proof.
+  intros [Hw H1] Hc. replace (exp C) with (Sum l ph * exp C) by (rewrite H1; ring). rewrite <- Sum_scal_r.
+  apply Sum_le. intros t Ht. apply Rmult_le_compat_l; [now apply Hw|].
+  destruct (Hc t Ht) as [H| ->]; [left; now apply exp_increasing|lra].
+Qed.
+
+(** Jensen for the tokens off the set. *)
+Lemma jensen_off l ph c x : weights l ph -> frac l x ->
+  (1 - fP l ph x)^2 <= fV l ph c x * (Aplus l ph c - fU l ph c x).
+Proof.
+  intros Hw Hx. rewrite fU_compl, fP_compl by assumption.
+  assert (Hn : forall t, In t l -> 0 <= (1 - x t) * ph t).
+  { destruct Hw as [Hw _]. intros t Ht. specialize (Hw t Ht). specialize (Hx t Ht). nra. }
+  pose proof (Sum_CS l (fun t => (1 - x t) * ph t) (fun t => exp (- c t / 2)) (fun t => exp (c t / 2)) Hn) as K.
+  cbv beta in K.
+  unfold fP, fV, fU.
+  rewrite (Sum_ext l (fun t => (1 - x t) * ph t * (exp (- c t / 2) * exp (c t / 2))) (fun t => (1 - x t) * ph t)) in K.
+  2: { intros t _. rewrite <- exp_plus. replace (- c t / 2 + c t / 2) with 0 by lra. rewrite exp_0. ring. }
+  rewrite (Sum_ext l (fun t => (1 - x t) * ph t * exp (- c t / 2) ^ 2) (fun t => (1 - x t) * ph t * exp (- c t))) in K.
+  2: { intros t _. simpl. rewrite Rmult_1_r, <- exp_plus. do 2 f_equal. lra. }
+  rewrite (Sum_ext l (fun t => (1 - x t) * ph t * exp (c t / 2) ^ 2) (fun t => (1 - x t) * ph t * exp (c t))) in K.
+  2: { intros t _. simpl. rewrite Rmult_1_r, <- exp_plus. do 2 f_equal. lra. }
+  exact K.
+Qed.
+
+(** The second moment by Cauchy-Schwarz. *)
+Lemma second_moment l ph c x : weights l ph -> frac l x ->
+  Rabs (fU l ph c x - fP l ph x * Aplus l ph c) <= sigma l ph c * sqrt (fP l ph x * (1 - fP l ph x)).
+Proof.
+  intros Hw Hx. set (A := Aplus l ph c). set (P := fP l ph x).
+  pose proof (fP_bounds l ph x Hw Hx) as HP. fold P in HP.
+  destruct Hw as [Hw H1].
+  pose proof (Sum_CS l ph (fun t => exp (c t) - A) (fun t => x t - P) Hw) as K.
+  cbv beta in K.
+  assert (E1 : Sum l (fun t => ph t * ((exp (c t) - A) * (x t - P))) = fU l ph c x - P * A).
+  { rewrite (Sum_ext l _ (fun t => x t * ph t * exp (c t) - P * (ph t * exp (c t)) - A * (x t * ph t) + A * P * ph t))
+      by (intros; ring).
+    rewrite Sum_plus, !Sum_minus, !Sum_scal, H1. fold (fU l ph c x). fold (Aplus l ph c). fold (fP l ph x). fold A P. ring. }
+  assert (E2 : Sum l (fun t => ph t * (exp (c t) - A)^2) = Sum l (fun t => ph t * (exp (c t))^2) - A^2).
+  { rewrite (Sum_ext l _ (fun t => ph t * exp (c t) ^ 2 - 2 * A * (ph t * exp (c t)) + A^2 * ph t)) by (intros; ring).
+    rewrite Sum_plus, Sum_minus, !Sum_scal, H1. fold (Aplus l ph c). fold A. ring. }
+  assert (E3 : Sum l (fun t => ph t * (x t - P)^2) <= P * (1 - P)).
+  { rewrite (Sum_ext l _ (fun t => ph t * (x t)^2 - 2 * P * (x t * ph t) + P^2 * ph t)) by (intros; ring).
+    rewrite Sum_plus, Sum_minus, !Sum_scal, H1. fold (fP l ph x). fold P.
+    assert (Sum l (fun t => ph t * (x t)^2) <= P).
+    { apply Sum_le. intros t Ht. specialize (Hw t Ht). specialize (Hx t Ht).
+      assert ((x t)^2 <= x t) by nra. nra. }
+    nra. }
+  rewrite E1, E2 in K. unfold sigma. fold A. set (S2 := Sum l (fun t => ph t * exp (c t) ^ 2) - A^2) in *.
+  assert (HS2 : 0 <= S2).
+  { rewrite <- E2. apply Sum_nonneg. intros t Ht. apply Rmult_le_pos; [now apply Hw|apply pow2_ge_0]. }
+  rewrite <- sqrt_mult by nra. rewrite <- sqrt_Rsqr_abs. apply sqrt_le_1_alt. unfold Rsqr.
+  apply Rle_trans with (S2 * Sum l (fun t => ph t * (x t - P)^2)); [|now apply Rmult_le_compat_l].
+  fold P in K. lra.
+Qed.
+
+Theorem fval_le_G l ph c C x :
+  weights l ph -> frac l x -> (forall t, In t l -> 0 <= c t <= C) ->
+  fval l ph c x <= G (Aplus l ph c) C (sigma l ph c).
+Proof.
+  intros Hw Hx Hc. set (A := Aplus l ph c). set (s := sigma l ph c).
+  assert (HA : 1 <= A) by (apply Aplus_ge_1; [assumption|]; intros t Ht; specialize (Hc t Ht); lra).
+  assert (HE : A <= exp C) by (apply Aplus_le_exp; [assumption|]; intros t Ht; specialize (Hc t Ht); lra).
+  assert (Hs : 0 <= s) by apply sqrt_pos.
+  pose proof (fU_range l ph c x C Hw Hx Hc) as R1.
+  assert (Hx' : frac l (fun t => 1 - x t)) by (intros t Ht; specialize (Hx t Ht); lra).
+  pose proof (fU_range l ph c _ C Hw Hx' Hc) as R2. rewrite <- fU_compl, <- fP_compl in R2 by assumption.
+  pose proof (fP_bounds l ph x Hw Hx) as HP. pose proof (second_moment l ph c x Hw Hx) as HS.
+  pose proof (jensen_off l ph c x Hw Hx) as HJ.
+  unfold fval.
+  destruct (box_core A (exp C) s (fP l ph x) (fU l ph c x) (fV l ph c x)) as [H|(X & HX & H)]; try assumption.
+  - now apply fV_nonneg.
+  - now apply fUV_pos.
+  - apply Rle_trans with (1 := H). now apply G_nonneg.
+  - apply Rle_trans with (1 := H). now apply G_ub.
+Qed.
+
+(** 3.6: the boxes bound the relaxed worst case. *)
+Theorem TVstar_le_G l ph c C :
+  weights l ph -> (forall t, In t l -> 0 <= c t <= C) -> TVstar l ph c <= G (Aplus l ph c) C (sigma l ph c).
+Proof. intros Hw Hc. apply TVstar_le. intros x Hx. now apply fval_le_G. Qed.
+
+Theorem TVstar_le_F l ph c C :
+  weights l ph -> (forall t, In t l -> 0 <= c t <= C) -> TVstar l ph c <= F (Aplus l ph c) C.
+Proof.
+  intros Hw Hc. apply Rle_trans with (1 := TVstar_le_G l ph c C Hw Hc). apply G_le_F.
+  - apply Aplus_ge_1; [assumption|]. intros t Ht; specialize (Hc t Ht); lra.
+  - apply Aplus_le_exp; [assumption|]. intros t Ht; specialize (Hc t Ht); lra.
+  - apply sqrt_pos.
+Qed.
+
+(** ** For logits *)
+
+Lemma radius_range l a ah c C : radius l a ah c -> (forall t, In t l -> c t <= C) -> forall t, In t l -> 0 <= c t <= C.
+Proof.
+  intros Hr HC t Ht. split; [|now apply HC]. apply (radius_nonneg l (fun t => ah t - a t) c Hr t Ht).
+Qed.
+
+Theorem TV_le_G l a ah c C :
+  l <> [] -> radius l a ah c -> (forall t, In t l -> c t <= C) ->
+  TV l (softmax l a) (softmax l ah) <= G (Aplus l (softmax l ah) c) C (sigma l (softmax l ah) c).
+Proof.
+  intros Hl Hr HC. apply Rle_trans with (1 := TV_le_TVstar l a ah c Hl Hr).
+  apply TVstar_le_G; [now apply softmax_weights|now apply (radius_range l a ah)].
+Qed.
+
+Theorem TV_le_F l a ah c C :
+  l <> [] -> radius l a ah c -> (forall t, In t l -> c t <= C) ->
+  TV l (softmax l a) (softmax l ah) <= F (Aplus l (softmax l ah) c) C.
+Proof.
+  intros Hl Hr HC. apply Rle_trans with (1 := TV_le_TVstar l a ah c Hl Hr).
+  apply TVstar_le_F; [now apply softmax_weights|now apply (radius_range l a ah)].
+Qed.
+
+Lemma list_bound l c : exists C, forall t, In t l -> c t <= C.
+Proof.
+  induction l as [|z l [C IH]]; [now exists 0|]. exists (Rmax (c z) C). intros t [<-|Ht]; [apply Rmax_l|].
+  apply Rle_trans with C; [now apply IH|apply Rmax_r].
+Qed.
+
+(** 1 - 1/A, from A alone, and its continuation above A = 2. *)
+Theorem one_minus_inv_A l a ah c :
+  l <> [] -> radius l a ah c -> Aplus l (softmax l ah) c <= 2 ->
+  TV l (softmax l a) (softmax l ah) <= 1 - 1 / Aplus l (softmax l ah) c.
+Proof.
+  intros Hl Hr H2. destruct (list_bound l c) as [C HC].
+  apply Rle_trans with (1 := TV_le_F l a ah c C Hl Hr HC).
+  pose proof (softmax_weights l ah Hl) as Hw.
+  apply F_le_one_minus; [|assumption|now apply Aplus_le_exp].
+  apply Aplus_ge_1; [assumption|]. now apply (radius_nonneg l (fun t => ah t - a t)).
+Qed.
+
+Theorem large_A l a ah c :
+  l <> [] -> radius l a ah c -> 2 <= Aplus l (softmax l ah) c ->
+  TV l (softmax l a) (softmax l ah) <= (Aplus l (softmax l ah) c)^2 / ((Aplus l (softmax l ah) c)^2 + 4).
+Proof.
+  intros Hl Hr H2. destruct (list_bound l c) as [C HC].
+  apply Rle_trans with (1 := TV_le_F l a ah c C Hl Hr HC).
+  apply F_le_large_A; [assumption|]. apply Aplus_le_exp; [now apply softmax_weights|assumption].
+Qed.
+
+End Tokens.
