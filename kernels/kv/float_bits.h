@@ -25,30 +25,26 @@ ASSAY_HOST_DEVICE float half_to_float(uint16_t half) {
 
 namespace detail {
 
-// A magnitude (sign bit clear, not NaN) cut to fp16: the cut bits' value relative to the last place kept.
+// A magnitude (sign bit clear, not NaN) cut to fp16. Straight-line integer code, so that loops over it vectorise.
 struct HalfCut {
   uint32_t truncated;  // largest fp16 magnitude <= the input, at most 65,504 for finite input
-  bool inexact;        // something was cut
-  bool to_nearest_up;  // rounding to nearest, ties to even, takes the next one
+  uint32_t inexact;    // 1 if something was cut
+  uint32_t round_up;   // 1 if rounding to nearest, ties to even, takes the next one
 };
 
-ASSAY_HOST_DEVICE HalfCut cut_to_half(uint32_t bits) {
-  const uint32_t exponent = bits >> 23;
-  const bool subnormal = bits < 0x38800000u;  // below 2^-14
-  const uint32_t wide = 126u - exponent;      // shift that leaves multiples of 2^-24
-  const uint32_t shift = subnormal ? (wide > 31u ? 31u : wide) : 13u;
+ASSAY_HOST_DEVICE HalfCut cut_to_half(uint32_t magnitude) {
+  // Everything finite from 65,536 up is cut like the float just below it; infinity becomes 65,536, which is cut exactly.
+  const uint32_t clamped = magnitude < 0x477fffffu ? magnitude : 0x477fffffu;
+  const uint32_t bits = magnitude == 0x7f800000u ? 0x47800000u : clamped;
+  const bool subnormal = bits < 0x38800000u;             // below 2^-14: multiples of 2^-24
+  const uint32_t wide = 126u - (bits >> 23);
+  const uint32_t shift = subnormal ? (wide < 31u ? wide : 31u) : 13u;
   // A float subnormal gets a leading bit it does not have; all that is asked of it is to be cut away entirely.
   const uint32_t kept = subnormal ? ((bits & 0x7fffffu) | 0x800000u) : bits - 0x38000000u;
   const uint32_t truncated = kept >> shift;
   const uint32_t rest = kept & ((1u << shift) - 1u);
-  const uint32_t tie = 1u << (shift - 1u);
-  const bool overflow = bits >= 0x47800000u;  // 65,536 and above
-  const bool infinite = bits == 0x7f800000u;
-  HalfCut cut;
-  cut.truncated = infinite ? uint32_t{kHalfInfinity} : overflow ? uint32_t{kHalfMaxFinite} : truncated;
-  cut.inexact = !infinite & (overflow | ((rest != 0u) & (bits != 0u)));
-  cut.to_nearest_up = !infinite & (overflow | (rest + (truncated & 1u) > tie));
-  return cut;
+  return HalfCut{truncated, static_cast<uint32_t>(rest != 0u) & static_cast<uint32_t>(bits != 0u),
+                 static_cast<uint32_t>(rest + (truncated & 1u) > (1u << (shift - 1u)))};
 }
 
 ASSAY_HOST_DEVICE uint16_t half_with_sign(uint32_t bits, uint32_t magnitude) {
@@ -63,23 +59,23 @@ ASSAY_HOST_DEVICE uint16_t half_with_sign(uint32_t bits, uint32_t magnitude) {
 ASSAY_HOST_DEVICE uint16_t half_nearest(float x) {
   const uint32_t bits = float_bits(x);
   const detail::HalfCut cut = detail::cut_to_half(bits & 0x7fffffffu);
-  return detail::half_with_sign(bits, cut.truncated + (cut.to_nearest_up ? 1u : 0u));
+  return detail::half_with_sign(bits, cut.truncated + cut.round_up);
 }
 
 // The least fp16 number >= x (infinity above 65,504).
 ASSAY_HOST_DEVICE uint16_t half_up(float x) {
   const uint32_t bits = float_bits(x);
   const detail::HalfCut cut = detail::cut_to_half(bits & 0x7fffffffu);
-  const bool away = (bits >> 31) == 0u;
-  return detail::half_with_sign(bits, cut.truncated + ((away & cut.inexact) ? 1u : 0u));
+  const uint32_t away = (bits >> 31) ^ 1u;
+  return detail::half_with_sign(bits, cut.truncated + (away & cut.inexact));
 }
 
 // The greatest fp16 number <= x (minus infinity below -65,504).
 ASSAY_HOST_DEVICE uint16_t half_down(float x) {
   const uint32_t bits = float_bits(x);
   const detail::HalfCut cut = detail::cut_to_half(bits & 0x7fffffffu);
-  const bool away = (bits >> 31) != 0u;
-  return detail::half_with_sign(bits, cut.truncated + ((away & cut.inexact) ? 1u : 0u));
+  const uint32_t away = bits >> 31;
+  return detail::half_with_sign(bits, cut.truncated + (away & cut.inexact));
 }
 
 // bf16 bits -> float, exact.
