@@ -1,0 +1,80 @@
+// What the meter of a pool knows and where it is kept: one cell per (layer, query head, metered position), folded into two
+// tallies in device memory, per sequence of the step and per (layer, head) since start. Plain numbers; the host reads them
+// at its own pace. What a cell's label means: docs/certificate.md.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/kv/bounds.h"
+
+namespace assay::kv {
+
+enum class Phase : uint8_t { kDecode, kPrefill };
+constexpr int kNumPhases = 2;
+
+enum class RadiusKind : uint8_t { kWitness, kDither, kBoth };
+
+// Thresholds of one sequence in one step. tau < 1 certifies, tau >= 1 only ranks.
+struct MeterThresholds {
+  float tau = 0.2f;    // of the key meter (total variation)
+  float tau_v = 0.05f;  // of the value meter (relative to max |v|)
+  float kappa = 0;     // of the dither radius, for this request's delta and length (dither_kappa); unused by the witness
+  int32_t metered_stride = 1;  // prefill rows: meter each position divisible by it and the last of the chunk; 0 = none
+};
+
+// One metered (row, head), before any bound.
+struct MeterCell {
+  MeterSums<float> certain;      // radii that always hold (witness; exact rows have radius 0)
+  MeterSums<float> conditional;  // the smaller of witness and dither per token; equal to `certain` without dither
+  float value_norm_low = 0;      // max |v_t| of exact values, rounded down
+  int32_t compressed_tokens = 0;  // 0: only exact rows were read
+  int32_t serial_terms = 0;       // longest chain of additions into one accumulator
+};
+
+// Cells by label. Each metered cell has exactly one label: metered = certified + conditional + risk_ranked + exact, and
+// saturated and overflow count cells that are among risk_ranked.
+struct CellCounts {
+  uint64_t metered = 0;
+  uint64_t certified = 0;    // a deterministic bound is <= tau (and the value meter <= tau_v)
+  uint64_t conditional = 0;  // only the dither radius brought it under tau
+  uint64_t risk_ranked = 0;  // over tau, not repaired
+  uint64_t saturated = 0;    // raw >= 1
+  uint64_t overflow = 0;     // raw left fp32; kept out of means
+  uint64_t exact = 0;        // no compressed row was read
+};
+
+struct WorstCell {
+  float bound = 0;  // min(1, .)
+  float raw = 0;    // +infinity where it left fp32
+  int32_t layer = -1;
+  int32_t head = -1;      // global query head
+  int32_t position = -1;  // of the query in its sequence
+};
+
+// Of one sequence, over one step (the engine adds the steps up).
+struct SequenceMeter {
+  CellCounts cells[kNumPhases];
+  WorstCell worst[kNumPhases];        // key meter
+  WorstCell worst_value[kNumPhases];  // value meter; `bound` is not cut at 1 there
+};
+
+// Upper edges of the histograms of the bound; the last bucket is the rest.
+constexpr int kNumMeterBuckets = 12;
+constexpr float kMeterBucketEdges[kNumMeterBuckets] = {0.001f, 0.002f, 0.005f, 0.01f, 0.02f, 0.05f,
+                                                       0.1f,   0.2f,   0.3f,   0.5f,  0.7f,  1.0f};
+
+// Of one (layer, query head), since start.
+struct HeadMeter {
+  uint64_t metered[kNumPhases] = {};
+  uint64_t over_tau[kNumPhases] = {};
+  uint64_t saturated[kNumPhases] = {};
+  uint64_t overflow[kNumPhases] = {};
+  float worst = 0;         // since start
+  float recent_worst = 0;  // since the host last moved it out
+  float tv_sum[kNumPhases] = {};     // of finite bounds, since the host last moved it out
+  float value_sum[kNumPhases] = {};
+  uint32_t tv_buckets[kNumPhases][kNumMeterBuckets + 1] = {};  // since the host last moved them out
+  uint32_t value_buckets[kNumPhases][kNumMeterBuckets + 1] = {};
+};
+
+}  // namespace assay::kv
