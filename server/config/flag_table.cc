@@ -1,0 +1,64 @@
+// The rows. Names follow vLLM where it has the flag.
+#include "server/config/flags.h"
+
+namespace assay {
+
+const std::vector<Flag>& serve_flags() {
+  using C = ServeConfig;
+  static const std::vector<Flag> flags = {
+      {"model", &C::model, "Model", "DIR", "Hugging Face model folder; also the first argument without a flag"},
+      {"served-model-name", &C::served_model_names, "Model", "NAME", "Name in the API, may be given several times",
+       {}, 0, 0, "the folder's name"},
+      {"tokenizer", &C::tokenizer, "Model", "DIR", "Folder with tokenizer.json", {}, 0, 0, "the model folder"},
+      {"chat-template", &C::chat_template, "Model", "FILE", "Jinja chat template", {}, 0, 0, "the tokenizer's own"},
+      {"load-format", &C::load_format, "Model", "FORMAT",
+       "auto: weights of the folder; dummy: random weights from config.json alone", {"auto", "dummy"}},
+      {"device", &C::device, "Model", "DEVICE", "Where the model runs", {"auto", "cpu", "cuda"}},
+      {"dtype", &C::dtype, "Model", "TYPE", "Compute type on a GPU; the CPU computes in float32",
+       {"auto", "bfloat16", "float16", "float32"}},
+      {"threads", &C::threads, "Model", "N", "CPU threads", {}, 0, 4096, "all cores"},
+      {"tensor-parallel-size", &C::tensor_parallel_size, "Model", "N", "Devices that share the model", {}, 1, 1},
+      {"seed", &C::seed, "Model", "N", "Seed of requests that bring none", {}, 0, INT64_MAX, "random"},
+
+      {"host", &C::host, "HTTP", "ADDRESS", "Address to listen on"},
+      {"port", &C::port, "HTTP", "PORT", "HTTP port; 0 takes any free one", {}, 0, 65535},
+      {"metrics-port", &C::metrics_port, "HTTP", "PORT", "Serve /metrics, /health and /ready on this port as well", {}, 0,
+       65535, "same as --port"},
+      {"api-key", &C::api_keys, "HTTP", "KEY", "Accepted API key, may be given several times; covers every route but /health, "
+       "/ready, /version and /metrics", {}, 0, 0, "none", true},
+      {"api-key-file", &C::api_key_file, "HTTP", "FILE", "More API keys, one a line", {}, 0, 0, "none"},
+      {"metrics-auth", &C::metrics_auth, "HTTP", "", "/metrics needs an API key too"},
+      {"ssl-certfile", &C::ssl_certfile, "HTTP", "FILE", "PEM certificate chain: serve HTTPS", {}, 0, 0, "none"},
+      {"ssl-keyfile", &C::ssl_keyfile, "HTTP", "FILE", "PEM private key of --ssl-certfile", {}, 0, 0, "none"},
+      {"allowed-origins", &C::allowed_origins, "HTTP", "ORIGIN", "Browser origin that may call (CORS), may be given several "
+       "times; * is every origin", {}, 0, 0, "none"},
+      {"max-body-bytes", &C::max_body_bytes, "HTTP", "SIZE", "Largest request body; above it 413", {}, 1024, INT64_C(1) << 34},
+      {"max-connections", &C::max_connections, "HTTP", "N", "Open connections; above it 503", {}, 1, 1'000'000},
+      {"request-timeout", &C::request_timeout, "HTTP", "TIME", "Longest time of a request, waiting included; above it 408",
+       {}, 0, INT64_C(1) << 40, "none"},
+      {"shutdown-timeout", &C::shutdown_timeout, "HTTP", "TIME", "After SIGTERM: how long running requests may go on", {}, 0,
+       INT64_C(1) << 40},
+      {"log-level", &C::log_level, "HTTP", "LEVEL", "Least important log lines to print",
+       {"debug", "info", "warning", "error"}},
+
+      {"max-model-len", &C::max_model_len, "Scheduling", "TOKENS", "Context: prompt and answer together", {}, 0, INT32_MAX,
+       "the model's"},
+      {"max-num-seqs", &C::max_num_seqs, "Scheduling", "N", "Sequences that run at once", {}, 1, 65536},
+      {"max-num-batched-tokens", &C::max_num_batched_tokens, "Scheduling", "TOKENS", "Tokens per step", {}, 0, 1 << 20,
+       "8192, on the CPU 2048"},
+      {"block-size", &C::block_size, "Scheduling", "TOKENS", "Tokens per page of the KV cache, a multiple of 16", {}, 16, 1024},
+      {"max-num-queued-reqs", &C::max_num_queued_reqs, "Scheduling", "N", "Sequences that may wait; above it 429", {}, 1,
+       1'000'000},
+      {"max-logprobs", &C::max_logprobs, "Scheduling", "N", "Most log probabilities per token; above it 400", {}, 0, 1000},
+      {"enable-prefix-caching", &C::enable_prefix_caching, "Scheduling", "", "Share the cache of equal prompt beginnings"},
+
+      {"kv-cache-memory", &C::kv_cache_memory, "KV cache", "SIZE", "Memory of the KV cache", {}, 0, INT64_MAX,
+       "a share of what is free"},
+      {"kv-cache-dtype", &C::kv_cache_dtype, "KV cache", "TYPE", "Type of exact rows; auto is the model's",
+       {"auto", "float32", "bfloat16", "float16"}},
+      {"kv-pool", &C::kv_pool, "KV cache", "POOL", "How the cache stores keys and values", {"exact"}},
+  };
+  return flags;
+}
+
+}  // namespace assay

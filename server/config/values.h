@@ -1,0 +1,23 @@
+// Texts of configuration values.
+//
+// Threads: pure functions. Errors: nullopt for what is not such a value.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "server/config/serve_config.h"
+
+namespace assay {
+
+std::optional<int64_t> parse_integer(std::string_view text);
+std::optional<bool> parse_boolean(std::string_view text);     // true, false, 1, 0, on, off, yes, no
+std::optional<ByteSize> parse_byte_size(std::string_view text);  // "4096", "1.5GiB", "8 MiB", "64KiB"
+std::optional<Duration> parse_duration(std::string_view text);   // "250ms", "30s", "1.5 s", "2min"; a bare number is seconds
+
+std::string byte_size_text(ByteSize size);
+std::string duration_text(Duration duration);
+
+}  // namespace assay

@@ -1,0 +1,113 @@
+#include "server/http/request_reader.h"
+
+#include <boost/beast/http/error.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <fmt/format.h>
+
+#include <iterator>
+
+#include "server/http/error_reply.h"
+#include "server/http/request_id.h"
+
+namespace assay::http {
+namespace {
+
+namespace beast_http = boost::beast::http;
+using Parser = beast_http::request_parser<beast_http::string_body>;
+
+constexpr size_t kHeaderRead = 4 * 1024;
+constexpr size_t kBodyRead = 64 * 1024;
+
+Reply parse_failure(error_code error, const Limits& limits) {
+  if (error == beast_http::error::header_limit) {
+    return transport_error(431, "headers_too_large", fmt::format("the request headers are above {} bytes",
+                                                                 limits.max_header_bytes));
+  }
+  if (error == beast_http::error::body_limit) {
+    return transport_error(413, "body_too_large", fmt::format("the request body is above {} bytes (--max-body-bytes)",
+                                                              limits.max_body_bytes));
+  }
+  if (error == beast_http::error::bad_version) return transport_error(505, "http_version", "this server speaks HTTP/1.1");
+  return transport_error(400, "bad_http", "not a valid HTTP request: " + error.message());
+}
+
+BadRequest refuse(Reply reply, std::string request_id) { return BadRequest{std::move(reply), std::move(request_id)}; }
+
+// The request without its body, or why it is refused.
+std::variant<BadRequest, HttpRequest> read_head(const Parser& parser, const Limits& limits) {
+  const auto& message = parser.get();
+  HttpRequest request;
+  const auto id = message.find("X-Request-Id");
+  request.request_id = clean_request_id(id == message.end() ? std::string_view() : std::string_view(id->value()));
+  if (std::distance(message.begin(), message.end()) > limits.max_headers) {
+    return refuse(transport_error(431, "too_many_headers", fmt::format("more than {} headers", limits.max_headers)),
+                  request.request_id);
+  }
+  for (const auto& field : message) request.headers.emplace_back(field.name_string(), field.value());
+  request.method = std::string(message.method_string());
+  request.http_1_0 = message.version() < 11;
+  request.keep_alive = parser.keep_alive();
+  if (!split_target(message.target(), request.path, request.query)) {
+    return refuse(transport_error(400, "bad_path", "the path has a broken percent escape"), request.request_id);
+  }
+  const std::string_view expect = request.header("Expect");
+  if (!expect.empty() && !equals_ignoring_case(expect, "100-continue")) {
+    return refuse(transport_error(417, "expectation_failed", "the only expectation known here is 100-continue"),
+                  request.request_id);
+  }
+  return request;
+}
+
+}  // namespace
+
+asio::awaitable<error_code> RequestReader::read_more(size_t size) {
+  auto [error, read] = co_await connection_.read_some(buffer_.prepare(size));
+  buffer_.commit(read);
+  co_return error;
+}
+
+asio::awaitable<std::variant<ConnectionEnded, BadRequest, HttpRequest>> RequestReader::next() {
+  Parser parser;
+  parser.header_limit(limits_.max_header_bytes);
+  parser.body_limit(limits_.max_body_bytes);
+  parser.eager(true);
+  HttpRequest request;
+  bool head_done = false, timed = false;
+  connection_.expire_after(limits_.idle_timeout);
+  while (true) {
+    if (buffer_.size() > 0) {
+      if (!timed) connection_.expire_after(limits_.header_timeout);
+      timed = true;
+      error_code error;
+      buffer_.consume(parser.put(buffer_.data(), error));
+      if (error && error != beast_http::error::need_more) co_return refuse(parse_failure(error, limits_), make_request_id());
+    }
+    if (!head_done && parser.is_header_done()) {
+      head_done = true;
+      auto head = read_head(parser, limits_);
+      if (auto* bad = std::get_if<BadRequest>(&head)) co_return std::move(*bad);
+      request = std::get<HttpRequest>(std::move(head));
+      connection_.expire_after(limits_.body_timeout);
+      if (!parser.is_done() && !request.header("Expect").empty() && !request.http_1_0) {
+        const std::string_view go_on = "HTTP/1.1 100 Continue\r\n\r\n";
+        if (error_code error = co_await connection_.write_all(asio::buffer(go_on)); error) co_return ConnectionEnded{};
+      }
+    }
+    if (parser.is_done()) break;
+    if (error_code error = co_await read_more(head_done ? kBodyRead : kHeaderRead); error) co_return ConnectionEnded{};
+  }
+  request.body = std::move(parser.get().body());
+  if (buffer_.size() == 0) buffer_ = boost::beast::flat_buffer();  // thousands of streams wait with an empty one
+  co_return request;
+}
+
+asio::awaitable<void> RequestReader::discard_rest() {
+  connection_.expire_after(std::chrono::seconds(5));
+  for (size_t total = 0; total < (size_t{256} << 20); total += buffer_.size()) {
+    buffer_.clear();
+    if (co_await read_more(kBodyRead)) co_return;
+  }
+}
+
+}  // namespace assay::http

@@ -1,0 +1,268 @@
+// `assay serve`: reads the configuration, puts the parts together, waits for the end.
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include "engine/api/engine.h"
+#include "server/commands.h"
+#include "server/config/load.h"
+#include "server/http/routes.h"
+#include "server/http/server.h"
+#include "server/ops/live_page.h"
+#include "server/ops/log.h"
+#include "server/ops/metrics.h"
+#include "server/service/lifecycle.h"
+#include "server/service/status.h"
+#include "server/signals.h"
+#include "server/text/chat_template.h"
+#include "server/text/tokenizer.h"
+
+namespace assay {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPoll{100};
+constexpr milliseconds kRedBeforeExit{3000};  // how long probes can see a dead engine before the process ends
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+}
+
+std::vector<std::string> model_names(const ServeConfig& config) {
+  if (!config.served_model_names.empty()) return config.served_model_names;
+  std::filesystem::path path = std::filesystem::path(config.model).lexically_normal();
+  if (path.filename().empty()) path = path.parent_path();
+  const std::string name = std::filesystem::absolute(path).filename().string();
+  return {name.empty() ? config.model : name};
+}
+
+std::vector<std::string> all_api_keys(const ServeConfig& config) {
+  std::vector<std::string> keys = config.api_keys;
+  std::ifstream file(config.api_key_file);
+  for (std::string line; !config.api_key_file.empty() && std::getline(file, line);) {
+    const size_t end = line.find_last_not_of(" \t\r");
+    if (end != std::string::npos && line.front() != '#') keys.push_back(line.substr(0, end + 1));
+  }
+  return keys;
+}
+
+// Each connection is a file descriptor.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// The configuration with the defaults that the engine worked out.
+ServeConfig resolved_config(const ServeConfig& config, const EngineConfig& engine) {
+  ServeConfig resolved = config;
+  resolved.device = engine.device;
+  resolved.threads = engine.threads;
+  resolved.kv_cache_dtype = engine.kv_cache_dtype;
+  resolved.kv_pool = engine.kv_pool;
+  resolved.max_model_len = engine.max_model_len;
+  resolved.max_num_batched_tokens = engine.max_num_batched_tokens;
+  resolved.kv_cache_memory.bytes = engine.kv_cache_memory_bytes;
+  return resolved;
+}
+
+Json model_json(const ModelInfo& model) {
+  return {{"architecture", model.architecture}, {"dtype", model.dtype}, {"device", model.device},
+          {"parameters", model.num_parameters}, {"weight_bytes", model.weight_bytes}, {"vocab_size", model.vocab_size},
+          {"max_model_len", model.max_model_len}, {"layers", model.num_layers}, {"heads", model.num_heads},
+          {"kv_heads", model.num_kv_heads}, {"head_dim", model.head_dim}, {"hidden_size", model.hidden_size},
+          {"eos_token_ids", model.eos_token_ids}};
+}
+
+Json cache_json(const PoolInfo& pool) {
+  return {{"pool", pool.pool}, {"dtype", pool.dtype}, {"block_size", pool.block_size}, {"pages", pool.num_pages},
+          {"bytes_per_page", pool.bytes_per_page}, {"bytes_per_token_head", pool.bytes_per_token_head}};
+}
+
+class ServeCommand {
+ public:
+  explicit ServeCommand(ServeConfig config) : config_(std::move(config)), names_(model_names(config_)), metrics_(names_.front()) {}
+
+  int run() {
+    operations_.version = ASSAY_VERSION;
+    operations_.live_page = live_page();
+    operations_.metrics = [this](bool openmetrics) { return metrics_.text(openmetrics); };
+    operations_.server_info = [this] { return server_info(); };
+    operations_.metrics_auth = config_.metrics_auth;
+    if (absl::Status status = start_http(); !status.ok()) return failed(status);
+    if (absl::Status status = load_model(); !status.ok()) return failed(status);
+    signals_.accept_orderly_end();
+    log_info(fmt::format("ready url={}://{}:{} model={}", config_.ssl_certfile.empty() ? "http" : "https", config_.host,
+                         server_->port(), names_.front()));
+    const bool orderly = wait_for_end();
+    stop();
+    return orderly ? 0 : 1;
+  }
+
+ private:
+  int failed(const absl::Status& status) {
+    log_error(std::string(status.message()));
+    return 1;
+  }
+
+  absl::Status start_http() {
+    const auto on_request = [this](const http::AccessRecord& record) { record_request(record); };
+    std::vector<http::Route> routes = http::openai_routes(lifecycle_);
+    for (const std::vector<http::Route>& more :
+         {http::tokenizer_routes(lifecycle_), http::health_routes(lifecycle_, operations_), http::information_routes(operations_)}) {
+      routes.insert(routes.end(), more.begin(), more.end());
+    }
+    const std::vector<std::string> keys = all_api_keys(config_);
+    http::ServerOptions options;
+    options.host = config_.host;
+    options.port = static_cast<uint16_t>(config_.port);
+    options.certificate_file = config_.ssl_certfile;
+    options.key_file = config_.ssl_keyfile;
+    options.limits.max_body_bytes = static_cast<uint64_t>(config_.max_body_bytes.bytes);
+    options.limits.max_connections = config_.max_connections;
+    auto server = http::Server::start(options, http::Site(std::move(routes), keys, config_.allowed_origins, on_request));
+    if (!server.ok()) return server.status();
+    server_ = std::move(*server);
+    log_info(fmt::format("listening host={} port={} loading={}", config_.host, server_->port(), config_.model));
+    if (config_.metrics_port == 0) return absl::OkStatus();
+    options.port = static_cast<uint16_t>(config_.metrics_port);
+    options.io_threads = options.worker_threads = 1;
+    auto metrics_server = http::Server::start(
+        options, http::Site(http::health_routes(lifecycle_, operations_), keys, config_.allowed_origins, on_request));
+    if (!metrics_server.ok()) return metrics_server.status();
+    metrics_server_ = std::move(*metrics_server);
+    return absl::OkStatus();
+  }
+
+  absl::Status load_model() {
+    const std::string& folder = config_.tokenizer.empty() ? config_.model : config_.tokenizer;
+    absl::StatusOr<std::shared_ptr<const Tokenizer>> tokenizer = Tokenizer::load(folder);
+    if (!tokenizer.ok()) return tokenizer.status();
+    TextServiceOptions options;
+    options.served_model_names = names_;
+    if (config_.request_timeout.time.count() > 0) options.request_timeout = config_.request_timeout.time;
+    options.chat_template_source =
+        config_.chat_template.empty() ? (*tokenizer)->chat_template() : read_file(config_.chat_template);
+    std::shared_ptr<const ChatTemplate> chat_template;
+    if (!options.chat_template_source.empty()) {
+      absl::StatusOr<std::shared_ptr<const ChatTemplate>> parsed = ChatTemplate::parse(options.chat_template_source);
+      if (!parsed.ok()) {
+        return absl::InvalidArgumentError("the chat template cannot be used: " + std::string(parsed.status().message()) +
+                                          " (another one: --chat-template FILE)");
+      }
+      chat_template = std::move(*parsed);
+    }
+    absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::create(engine_config(config_));
+    if (!engine.ok()) return engine.status();
+    engine_ = std::move(*engine);
+    const ServeConfig effective = resolved_config(config_, engine_->config());
+    log_info("configuration " + config_json(effective).dump(-1, ' ', false, Json::error_handler_t::replace));
+    effective_.store(std::make_shared<const ServeConfig>(effective));
+    metrics_.attach_engine([engine = engine_] { return engine->stats(); }, engine_->pool(), engine_->config());
+    lifecycle_.loaded(std::make_shared<TextService>(engine_, *tokenizer, chat_template, std::move(options), &metrics_));
+    return absl::OkStatus();
+  }
+
+  // True: asked to end. False: the engine has died.
+  bool wait_for_end() {
+    while (!signals_.wait(kPoll)) {
+      if (!engine_->stats().healthy) {
+        log_error("the engine has failed; health is red, the process ends soon");
+        std::this_thread::sleep_for(kRedBeforeExit);
+        return false;
+      }
+    }
+    return true;
+  }
+
+  void stop() {
+    log_info(fmt::format("draining requests={} at_most_s={:.1f}", server_->active_requests(),
+                         static_cast<double>(config_.shutdown_timeout.time.count()) / 1000.0));
+    lifecycle_.drain();
+    server_->close_after_replies();
+    const auto end = std::chrono::steady_clock::now() + config_.shutdown_timeout.time;
+    while (server_->active_requests() > 0 && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(kPoll / 5);
+    const int left = server_->active_requests();
+    server_->stop();
+    if (metrics_server_) metrics_server_->stop();
+    log_info(fmt::format("stopped unfinished_requests={}", left));
+  }
+
+  void record_request(const http::AccessRecord& record) {
+    metrics_.http_request({record.method, record.route, record.status, record.seconds});
+    std::string line = fmt::format("request {} {} route={} status={} seconds={:.4f} bytes={} peer={}", log_field("id", record.request_id),
+                                   log_field("method", record.method), record.route, record.status, record.seconds,
+                                   record.reply_bytes, record.peer);
+    if (!record.fields.empty()) line += " " + record.fields;
+    if (!record.message.empty()) line += " " + log_field("error", record.message);
+    const bool watching = record.method == "GET" && record.status < 400;  // probes, scrapes, the live page
+    if (record.status >= 500) {
+      log_warning(line);
+    } else if (watching) {
+      log_debug(line);
+    } else {
+      log_info(line);
+    }
+  }
+
+  Json server_info() const {
+    Json info = {{"version", ASSAY_VERSION}, {"models", names_}};
+    const std::shared_ptr<const ServeConfig> effective = effective_.load();
+    if (effective == nullptr) {
+      info["status"] = "loading";
+      info["config"] = config_json(config_);
+      return info;
+    }
+    const absl::StatusOr<std::shared_ptr<TextService>> service = lifecycle_.accepting();
+    info["status"] = service.ok() ? "ready" : std::string(service.status().message());
+    info["model"] = model_json(engine_->model());
+    info["cache"] = cache_json(engine_->pool());
+    info["config"] = config_json(*effective);
+    return info;
+  }
+
+  ServeConfig config_;
+  std::vector<std::string> names_;
+  SignalWatch signals_;
+  Metrics metrics_;
+  Lifecycle lifecycle_;
+  http::Operations operations_;
+  std::shared_ptr<Engine> engine_;
+  std::atomic<std::shared_ptr<const ServeConfig>> effective_;  // set last: then engine_ may be read from any thread
+  std::unique_ptr<http::Server> server_;                       // destroyed first
+  std::unique_ptr<http::Server> metrics_server_;
+};
+
+}  // namespace
+
+int run_serve(int argc, char** argv) {
+  std::vector<std::string> environment;
+  for (char** entry = environ; *entry != nullptr; ++entry) environment.emplace_back(*entry);
+  absl::StatusOr<LoadedConfig> loaded = load_config(std::vector<std::string>(argv + 1, argv + argc), environment);
+  absl::Status status = loaded.status();
+  if (status.ok() && loaded->help) {
+    std::fputs(serve_help().c_str(), stdout);
+    return 0;
+  }
+  if (status.ok()) status = check_config(loaded->config);
+  if (!status.ok()) {
+    std::fprintf(stderr, "assay serve: %s\n", std::string(status.message()).c_str());
+    return 2;
+  }
+  start_log(loaded->config.log_level);
+  raise_descriptor_limit();
+  return ServeCommand(std::move(loaded->config)).run();
+}
+
+}  // namespace assay
