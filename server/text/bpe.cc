@@ -48,11 +48,16 @@ void Bpe::to_symbols(std::string_view piece, std::vector<int32_t>& symbols) cons
   if (waiting) symbols.push_back(unknown_id_);
 }
 
+// Most words of running text are one token; these need no merging.
+int32_t Bpe::whole_token(std::string_view piece) const {
+  if (piece.size() > longest_whole_bytes_) return -1;
+  const int32_t id = vocabulary_.find(piece);
+  return id >= 0 && encodes_to_itself_[static_cast<size_t>(id)] ? id : -1;
+}
+
 void Bpe::encode(std::string_view piece, Scratch& scratch, std::vector<int32_t>& ids) const {
-  if (ignore_merges_) {
-    const int32_t whole = vocabulary_.find(piece);
-    if (whole >= 0) return ids.push_back(whole);
-  }
+  const int32_t whole = whole_token(piece);
+  if (whole >= 0) return ids.push_back(whole);
   scratch.symbols.clear();
   to_symbols(piece, scratch.symbols);
   const std::span<int32_t> symbols(scratch.symbols);

@@ -47,7 +47,9 @@ class Bpe {
   void add_merge(const JsonNode& node, std::string_view left, std::string_view right, uint32_t rank);
   void parse_unknown(const JsonNode& node);
   void index_characters();
+  void index_whole_tokens();
 
+  int32_t whole_token(std::string_view piece) const;
   int32_t character_id(std::string_view piece, size_t begin, size_t end) const;
   bool append_bytes(std::string_view character, std::vector<int32_t>& symbols) const;
   void to_symbols(std::string_view piece, std::vector<int32_t>& symbols) const;
@@ -59,6 +61,8 @@ class Bpe {
   MergeTable merges_;
   std::vector<int32_t> character_ids_;    // of single characters below U+10000
   std::array<int32_t, 256> byte_ids_{};   // of <0x00> ... <0xFF>
+  std::vector<bool> encodes_to_itself_;   // by id: merging the token's text gives this one token
+  size_t longest_whole_bytes_ = 0;
   int32_t unknown_id_ = -1;
   bool fuse_unknown_ = false;
   bool byte_fallback_ = false;

@@ -42,6 +42,7 @@ Bpe Bpe::parse(const JsonNode& node) {
   bpe.parse_unknown(node);
   bpe.index_characters();
   bpe.parse_merges(node.at("merges"));
+  bpe.index_whole_tokens();
   return bpe;
 }
 
@@ -81,6 +82,23 @@ void Bpe::index_characters() {
     if (c < kIndexedCharacters) character_ids_[c] = id;
   }
   for (size_t byte = 0; byte < byte_ids_.size(); ++byte) byte_ids_[byte] = vocabulary_.find(fmt::format("<0x{:02X}>", byte));
+}
+
+// With ignore_merges every token counts, even one that no sequence of merges reaches.
+void Bpe::index_whole_tokens() {
+  std::vector<bool> whole(static_cast<size_t>(vocabulary_.id_end()));
+  size_t longest = 0;
+  Scratch scratch;
+  std::vector<int32_t> ids;
+  for (int32_t id = 0; id < vocabulary_.id_end(); ++id) {
+    if (!vocabulary_.contains(id)) continue;
+    ids.clear();
+    if (!ignore_merges_) encode(vocabulary_.text(id), scratch, ids);
+    whole[static_cast<size_t>(id)] = ignore_merges_ || (ids.size() == 1 && ids[0] == id);
+    if (whole[static_cast<size_t>(id)]) longest = std::max(longest, vocabulary_.text(id).size());
+  }
+  encodes_to_itself_ = std::move(whole);
+  longest_whole_bytes_ = longest;
 }
 
 // Merges are ["left", "right"] or "left right".

@@ -24,8 +24,27 @@ bool is_enclosed_letter(char32_t c) {
          (c >= 0x1F170 && c <= 0x1F189);
 }
 
-bool all_below(std::string_view text, unsigned char limit) {
-  return std::all_of(text.begin(), text.end(), [&](char c) { return static_cast<unsigned char>(c) < limit; });
+bool is_ascii(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
+}
+
+// Characters of common scripts that NFC leaves alone and that join nothing before them: a text of these alone is in NFC.
+bool is_plain_nfc(char32_t c) {
+  return c < 0x300 || (c >= 0x388 && c <= 0x482) || (c >= 0x531 && c <= 0x588) || (c >= 0x2010 && c <= 0x2027) ||
+         (c >= 0x2030 && c <= 0x205E) || (c >= 0x3001 && c <= 0x3029) || (c >= 0x3041 && c <= 0x3096) ||
+         (c >= 0x309B && c <= 0x30FF) || (c >= 0x3400 && c <= 0x9FFF) || (c >= 0xAC00 && c <= 0xD7A3) ||
+         (c >= 0xFF01 && c <= 0xFF5E) || (c >= 0x1F300 && c <= 0x1FAFF);
+}
+
+bool is_plain_nfc(std::string_view text) {
+  for (size_t i = 0; i < text.size();) {
+    if (static_cast<unsigned char>(text[i]) < 0xCC) {
+      ++i;  // ASCII, a character below U+0300, or a continuation byte of one
+    } else if (!is_plain_nfc(utf8_next(text, i))) {
+      return false;
+    }
+  }
+  return true;
 }
 
 Codepoints decompose(std::string_view text, bool compatibility) {
@@ -90,8 +109,7 @@ bool is_other(char32_t c) {
 
 std::string normalize(std::string_view text, NormalForm form) {
   const bool composed = form == NormalForm::kNfc || form == NormalForm::kNfkc;
-  // Characters below U+0300 (lead byte CC) are in NFC already, ASCII in every form.
-  if (all_below(text, form == NormalForm::kNfc ? 0xCC : 0x80)) return std::string(text);
+  if (form == NormalForm::kNfc ? is_plain_nfc(text) : is_ascii(text)) return std::string(text);
   Codepoints points = decompose(text, form == NormalForm::kNfkc || form == NormalForm::kNfkd);
   order_marks(points);
   auto size = static_cast<utf8proc_ssize_t>(points.size());
