@@ -100,3 +100,39 @@ Proof.
   intros HA HE Hx Hxy Hyz Hz. unfold WF.
   rewrite !(hF_hG A (exp C) (exp C)) by lra. apply gainG_unimodal; lra.
 Qed.
+
+(** The same with its peak: no valley means that the value rises up to some point and falls beyond it. *)
+Lemma no_valley_peak (f : R -> R) :
+  (forall x y z, 0 < x -> x <= y -> y <= z -> z <= 1 -> Rmin (f x) (f z) <= f y) ->
+  exists m, 0 <= m <= 1 /\
+    (forall x y, 0 < x -> x <= y -> y < m -> f x <= f y) /\
+    (forall x y, m < x -> x <= y -> y <= 1 -> f y <= f x).
+Proof.
+  intros H.
+  set (rising := fun x => x = 0 \/ (0 < x <= 1 /\ forall u v, 0 < u -> u <= v -> v <= x -> f u <= f v)).
+  destruct (completeness rising) as [m [Hu Hl]].
+  - exists 1. intros x [->|[Hx _]]; lra.
+  - exists 0. now left.
+  - assert (Hm : 0 <= m <= 1).
+    { split; [apply Hu; now left|]. apply Hl. intros x [->|[Hx _]]; lra. }
+    exists m. split; [assumption|]. split.
+    + intros x y Hx Hxy Hy. destruct (Rle_lt_dec (f x) (f y)) as [|L]; [assumption|exfalso].
+      assert (m <= y); [|lra]. apply Hl. intros w [->|[Hw R]]; [lra|].
+      destruct (Rle_lt_dec w y) as [|Lw]; [assumption|exfalso].
+      specialize (R x y Hx Hxy ltac:(lra)). lra.
+    + intros x y Hx Hxy Hy. destruct (Rle_lt_dec (f y) (f x)) as [|L]; [assumption|exfalso].
+      assert (x <= m); [|lra]. apply Hu. right. split; [lra|]. intros u v Hu0 Huv Hv.
+      destruct (Rle_lt_dec (f u) (f v)) as [|L']; [assumption|exfalso].
+      pose proof (H u v y Hu0 Huv ltac:(lra) Hy) as K1. pose proof (H v x y ltac:(lra) Hv Hxy Hy) as K2.
+      revert K1 K2. unfold Rmin. destruct (Rle_dec (f u) (f y)), (Rle_dec (f v) (f y)); lra.
+Qed.
+
+Theorem G_rises_then_falls A C s :
+  1 <= A -> A <= exp C -> 0 <= s ->
+  exists m, 0 <= m <= 1 /\
+    (forall x y, 0 < x -> x <= y -> y < m -> gain x (WG A (exp C) s x) <= gain y (WG A (exp C) s y)) /\
+    (forall x y, m < x -> x <= y -> y <= 1 -> gain y (WG A (exp C) s y) <= gain x (WG A (exp C) s x)).
+Proof.
+  intros HA HE Hs. apply (no_valley_peak (fun X => gain X (WG A (exp C) s X))).
+  intros x y z. now apply gainG_unimodal.
+Qed.
