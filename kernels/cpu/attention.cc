@@ -11,6 +11,7 @@
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention.cc"
 #include "hwy/foreach_target.h"
+#include "hwy/cache_control.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/load-inl.h"
@@ -24,9 +25,9 @@ using TileTag = hn::CappedTag<float, kTileTokens>;
 constexpr int kTileVectors = kTileTokens / static_cast<int>(hn::MaxLanes(TileTag()));  // vectors in one tile of scores
 constexpr int kLanes = static_cast<int>(hn::MaxLanes(TileTag()));
 #if HWY_TARGET <= HWY_AVX3
-constexpr int kScorePairs = 8, kAccPairs = 4;
+constexpr int kAccPairs = 4;
 #else
-constexpr int kScorePairs = 2, kAccPairs = 2;
+constexpr int kAccPairs = 2;
 #endif
 constexpr int kAccVectors = 4;
 
@@ -39,6 +40,12 @@ void load_tile(const AttentionBlock& b, int32_t tile) {
     const auto* v = elements + ExactRecord::v_index(b.head_dim, 0, 0);
     for (size_t t = 0; t < kTileTokens; ++t) convert_to_f32(v + t * dim, dim, b.v_tile + t * b.dim_stride);
   });
+}
+
+// Asks for the record of `tile` ahead of its use: pages lie anywhere, so the hardware cannot guess.
+void prefetch_tile(const AttentionBlock& b, int32_t tile) {
+  const std::byte* record = b.cache->record_of(b.layer, b.pages, b.kv_head, tile * kTileTokens);
+  for (int64_t offset = 0; offset < b.cache->record_bytes; offset += 64) hwy::Prefetch(record + offset);
 }
 
 // Scores of P pairs with the 16 tokens: even and odd channels in two sums, added at the end.
@@ -69,7 +76,10 @@ HWY_INLINE void score_pairs(const AttentionBlock& b, int32_t pair) {
 
 void score_tile(const AttentionBlock& b) {
   int32_t pair = 0;
-  for (; pair + kScorePairs <= b.pairs; pair += kScorePairs) score_pairs<kScorePairs>(b, pair);
+#if HWY_TARGET <= HWY_AVX3
+  for (; pair + 8 <= b.pairs; pair += 8) score_pairs<8>(b, pair);
+  for (; pair + 4 <= b.pairs; pair += 4) score_pairs<4>(b, pair);
+#endif
   for (; pair + 2 <= b.pairs; pair += 2) score_pairs<2>(b, pair);
   for (; pair < b.pairs; ++pair) score_pairs<1>(b, pair);
 }
@@ -153,6 +163,7 @@ void AttendTilesKernel(const AttentionBlock& b, int32_t begin, int32_t end, Soft
   std::fill_n(state.acc, static_cast<int64_t>(b.pairs) * b.dim_stride, 0.0f);
   for (int32_t tile = begin; tile < end; ++tile) {
     load_tile(b, tile);
+    if (tile + 1 < end) prefetch_tile(b, tile + 1);
     score_tile(b);
     for (int32_t pair = 0; pair < b.pairs; ++pair) {
       const int32_t visible = b.visible(pair, tile);

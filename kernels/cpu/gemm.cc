@@ -15,6 +15,14 @@
 #define ASSAY_LINEAR_BLOCK
 namespace assay {
 
+// From this many rows on, 16-bit weights are widened once per panel instead of once per row tile.
+constexpr int64_t kWidenRows = 16;
+constexpr int64_t kBlockRows = 128;
+constexpr int64_t kPanelCols = 24;  // a multiple of the register tiles' columns
+constexpr int64_t kMaxLanes = 16;   // floats of the widest vectors
+constexpr int64_t kStateFloats = kBlockRows * kPanelCols * kMaxLanes;
+constexpr int64_t kStreamedCols = kBlockRows * kPanelCols / kWidenRows;  // most columns of a panel of few rows
+
 // A rectangle of the output and what it is made of.
 struct LinearBlock {
   const float* x;
@@ -23,6 +31,7 @@ struct LinearBlock {
   DType w_dtype;
   int64_t w_stride;
   const float* bias;  // [cols]
+  float* state;       // [kStateFloats] partial sums
   float* out;
   int64_t out_stride;
   int64_t rows, cols, depth;
@@ -44,14 +53,44 @@ constexpr int kRows = 4, kCols = 6;
 constexpr int kRows = 2, kCols = 4;
 #endif
 
-// sums[r * kCols + c] = x row r . w row c over `depth` elements.
+constexpr size_t kDepthBlock = 512;  // elements of the inner dimension that a tile of weights keeps in the first-level cache
+
+#if HWY_TARGET != HWY_SCALAR
+// Stores the sums of the lanes of the 128-bit blocks of v, one per 32-bit column: 4 floats.
+template <class D>
+HWY_INLINE void store_block_sums(D d, hn::Vec<D> v, float* to) {
+  if constexpr (hn::MaxLanes(D()) <= 4) {
+    hn::StoreU(v, d, to);
+  } else {
+    const hn::Half<D> half;
+    store_block_sums(half, hn::Add(hn::LowerHalf(half, v), hn::UpperHalf(half, v)), to);
+  }
+}
+#endif
+
+// sums[0..3] = the sums of the lanes of four vectors, each by the same tree: four for little more than the price of one.
+template <class D>
+HWY_INLINE void sum_lanes_of_four(D d, hn::Vec<D> v0, hn::Vec<D> v1, hn::Vec<D> v2, hn::Vec<D> v3, float* sums) {
+#if HWY_TARGET == HWY_SCALAR
+  const hn::Vec<D> v[4] = {v0, v1, v2, v3};
+  for (int i = 0; i < 4; ++i) sums[i] = hn::GetLane(v[i]);
+  (void)d;
+#else
+  const auto v02 = hn::Add(hn::InterleaveLower(d, v0, v2), hn::InterleaveUpper(d, v0, v2));
+  const auto v13 = hn::Add(hn::InterleaveLower(d, v1, v3), hn::InterleaveUpper(d, v1, v3));
+  store_block_sums(d, hn::Add(hn::InterleaveLower(d, v02, v13), hn::InterleaveUpper(d, v02, v13)), sums);
+#endif
+}
+
+// partial[r][c] (vectors in `state`, R x C of them) += x row r . w row c over `depth` elements, lane by lane.
 template <int R, int C, class W>
-HWY_INLINE void dot_tile(const float* x, size_t x_stride, const W* w, size_t w_stride, size_t depth, float* sums) {
+HWY_INLINE void dot_tile(const float* x, size_t x_stride, const W* w, size_t w_stride, size_t depth, bool first,
+                         float* HWY_RESTRICT state) {
   const hn::ScalableTag<float> d;
   const size_t lanes = hn::Lanes(d);
   hn::Vec<decltype(d)> acc[R][C];
-  for (auto& row : acc) {
-    for (auto& a : row) a = hn::Zero(d);
+  for (int r = 0; r < R; ++r) {
+    for (int c = 0; c < C; ++c) acc[r][c] = first ? hn::Zero(d) : hn::Load(d, state + (r * C + c) * lanes);
   }
   size_t k = 0;
   for (; k + lanes <= depth; k += lanes) {
@@ -71,43 +110,80 @@ HWY_INLINE void dot_tile(const float* x, size_t x_stride, const W* w, size_t w_s
     }
   }
   for (int r = 0; r < R; ++r) {
-    for (int c = 0; c < C; ++c) sums[r * kCols + c] = hn::GetLane(hn::SumOfLanes(d, acc[r][c]));
+    for (int c = 0; c < C; ++c) hn::Store(acc[r][c], d, state + (r * C + c) * lanes);
   }
 }
 
-template <int R, class W>
-HWY_INLINE void dot_tile_of_columns(int cols, const float* x, size_t x_stride, const W* w, size_t w_stride, size_t depth,
-                                    float* sums) {
-  if (cols == kCols) return dot_tile<R, kCols>(x, x_stride, w, w_stride, depth, sums);
-  for (int c = 0; c < cols; ++c) dot_tile<R, 1>(x, x_stride, w + c * w_stride, w_stride, depth, sums + c);
+// sums[i] = the sum of the lanes of vector i of `state`; sums has room for a multiple of four.
+HWY_INLINE void sum_state(const float* state, int count, float* sums) {
+  const hn::ScalableTag<float> d;
+  const size_t lanes = hn::Lanes(d);
+  const auto vector = [&](int i) { return i < count ? hn::Load(d, state + i * lanes) : hn::Zero(d); };
+  for (int i = 0; i < count; i += 4) {
+    sum_lanes_of_four(d, vector(i), vector(i + 1), vector(i + 2), vector(i + 3), sums + i);
+  }
 }
 
-// One block of outputs: rows x cols, bias and old output added.
+HWY_INLINE void store_tile(const LinearBlock& block, int64_t row, int64_t col, int rows, int cols, const float* sums) {
+  for (int r = 0; r < rows; ++r) {
+    float* out = block.out + (row + r) * block.out_stride + col;
+    for (int c = 0; c < cols; ++c) {
+      const float value = sums[r * cols + c] + block.bias[col + c];
+      out[c] = block.accumulate ? out[c] + value : value;
+    }
+  }
+}
+
+// One part [begin, end) of the inner dimension.
+struct DepthRange {
+  size_t begin, end;
+  bool last;
+};
+
+// Rows [row, end) of C columns, R at a time, over one part of the inner dimension; after the last part the results are stored.
+// Returns the state of the next tile.
+template <int R, int C, class W>
+float* linear_rows(const LinearBlock& block, const W* w, size_t w_stride, DepthRange depth, int64_t col, int64_t row,
+                   int64_t end, float* state) {
+  const size_t x_stride = static_cast<size_t>(block.x_stride);
+  const size_t tile_floats = static_cast<size_t>(R * C) * hn::Lanes(hn::ScalableTag<float>());
+  for (; row < end; row += R, state += tile_floats) {
+    const float* x = block.x + row * block.x_stride + depth.begin;
+    const W* weights = w + col * w_stride + depth.begin;
+    dot_tile<R, C>(x, x_stride, weights, w_stride, depth.end - depth.begin, depth.begin == 0, state);
+    if (!depth.last) continue;
+    float sums[kRows * kCols + 3];
+    sum_state(state, R * C, sums);
+    store_tile(block, row, col, R, C, sums);
+  }
+  return state;
+}
+
+template <int C, class W>
+float* linear_columns(const LinearBlock& block, const W* w, size_t w_stride, DepthRange depth, int64_t col, float* state) {
+  const int64_t whole = block.rows / kRows * kRows, rows = block.rows;
+  state = linear_rows<kRows, C>(block, w, w_stride, depth, col, 0, whole, state);
+  switch (rows - whole) {
+    case 1: return linear_rows<1, C>(block, w, w_stride, depth, col, whole, rows, state);
+#if HWY_TARGET <= HWY_AVX3
+    case 2: return linear_rows<2, C>(block, w, w_stride, depth, col, whole, rows, state);
+    case 3: return linear_rows<3, C>(block, w, w_stride, depth, col, whole, rows, state);
+#endif
+  }
+  return state;
+}
+
+// Many rows: the inner dimension goes in parts, so that x and the weights of a part stay in the caches; partial sums wait as
+// vectors in between. Few rows: weights are read once, straight through.
 template <class W>
 void linear_block(const LinearBlock& block, const W* w, size_t w_stride) {
-  float sums[kRows * kCols];
-  for (int64_t col = 0; col < block.cols; col += kCols) {
-    const int cols = static_cast<int>(std::min<int64_t>(kCols, block.cols - col));
-    for (int64_t row = 0; row < block.rows; row += kRows) {
-      const int rows = static_cast<int>(std::min<int64_t>(kRows, block.rows - row));
-      const float* x = block.x + row * block.x_stride;
-      const W* weights = w + col * w_stride;
-      switch (rows) {
-        case 1: dot_tile_of_columns<1>(cols, x, block.x_stride, weights, w_stride, block.depth, sums); break;
-        case 2: dot_tile_of_columns<2>(cols, x, block.x_stride, weights, w_stride, block.depth, sums); break;
-#if HWY_TARGET <= HWY_AVX3
-        case 3: dot_tile_of_columns<3>(cols, x, block.x_stride, weights, w_stride, block.depth, sums); break;
-        case 4: dot_tile_of_columns<4>(cols, x, block.x_stride, weights, w_stride, block.depth, sums); break;
-#endif
-      }
-      for (int r = 0; r < rows; ++r) {
-        float* out = block.out + (row + r) * block.out_stride + col;
-        for (int c = 0; c < cols; ++c) {
-          const float value = sums[r * kCols + c] + block.bias[col + c];
-          out[c] = block.accumulate ? out[c] + value : value;
-        }
-      }
-    }
+  const size_t depth = static_cast<size_t>(block.depth), part = block.rows >= kWidenRows ? kDepthBlock : depth;
+  for (size_t k = 0; k < depth; k += part) {
+    const DepthRange range{k, std::min(depth, k + part), k + part >= depth};
+    float* state = block.state;
+    int64_t col = 0;
+    for (; col + kCols <= block.cols; col += kCols) state = linear_columns<kCols>(block, w, w_stride, range, col, state);
+    for (; col < block.cols; ++col) state = linear_columns<1>(block, w, w_stride, range, col, state);
   }
 }
 
@@ -130,11 +206,7 @@ HWY_EXPORT(ConvertKernel);
 
 namespace {
 
-// From this many rows on, 16-bit weights are widened once per panel instead of once per row tile.
-constexpr int64_t kWidenRows = 16;
-constexpr int64_t kBlockRows = 128;
-constexpr int64_t kPanelCols = 24;               // a multiple of the register tiles' columns
-constexpr int64_t kStreamedBytes = 64 << 10;     // of weights per task when weights are read in place
+constexpr int64_t kStreamedBytes = 64 << 10;  // of weights per task when weights are read in place
 
 struct Panel {
   const LinearPart* part;
@@ -158,7 +230,7 @@ std::vector<Panel> make_panels(std::span<const LinearPart> parts, int64_t panel_
 int64_t panel_columns(int64_t rows, const ConstTensor& weight) {
   if (rows >= kWidenRows) return kPanelCols;
   const int64_t row_bytes = weight.cols * static_cast<int64_t>(dtype_bytes(weight.dtype));
-  return std::max<int64_t>(kPanelCols, kStreamedBytes / row_bytes / kPanelCols * kPanelCols);
+  return std::clamp(kStreamedBytes / row_bytes / kPanelCols * kPanelCols, kPanelCols, kStreamedCols);
 }
 
 void convert(DType dtype, const void* from, int64_t count, float* to) {
@@ -198,8 +270,10 @@ void cpu_linear(ThreadPool& pool, Scratch& scratch, ConstTensor x, std::span<con
     const Panel& panel = panels[static_cast<size_t>(task / row_blocks)];
     const int64_t first_row = task % row_blocks * kBlockRows;
     const int64_t bias_floats = (panel_cols + 15) / 16 * 16;
-    float* buffer = scratch.floats(thread, static_cast<size_t>(bias_floats + kPanelCols * depth));
+    float* buffer = scratch.floats(thread, static_cast<size_t>(kStateFloats + bias_floats + kPanelCols * depth));
     LinearBlock block{};
+    block.state = buffer;
+    buffer += kStateFloats;
     block.rows = std::min(kBlockRows, x.rows - first_row);
     block.cols = panel.cols;
     block.depth = depth;

@@ -118,6 +118,13 @@ ASSAY_HOST_DEVICE void band_witness(const float* exact, const float* decoded, in
   }
 }
 
+// rho of one value row that is read as decoded: |decoded - exact|, fp16 bits rounded up. Rows: [head_dim].
+ASSAY_HOST_DEVICE uint16_t value_row_bound(const float* exact, const float* decoded, int head_dim) {
+  float residual = 0;
+  for (int c = 0; c < head_dim; ++c) residual += (decoded[c] - exact[c]) * (decoded[c] - exact[c]);
+  return witness_from_norms(std::sqrt(residual), 0.0f, 0.0f, head_dim, ArithmeticMargins{});
+}
+
 // Query side of the band radius: factor[b] = sc |q_b| rounded up, the rounding of the sum over bands included.
 ASSAY_HOST_DEVICE void band_factors(float softmax_scale, const float* query, int head_dim,
                                     const ArithmeticMargins& margins, float* factor) {
