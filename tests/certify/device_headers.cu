@@ -2,6 +2,7 @@
 #include "kernels/kv/bounds.h"
 #include "kernels/kv/codec.h"
 #include "kernels/kv/fragment_order.h"
+#include "kernels/kv/observed_codecs.h"
 
 namespace assay::kv {
 
@@ -22,6 +23,12 @@ __global__ void use_everything(const float* key, const float* query, RowTransfor
   out[0] = m.tv + page_worst_case(pages, count, 0.0f) + output_bound(m.tv, 1.0f, value_error(sums, 512));
   out[1] = static_cast<float>(box_bound(1e-3, 0.1)) + static_cast<float>(fires(m, 0.2f));
   out[2] = static_cast<float>(key_fragment_index(1, 2, 128) + value_fragment_index(1, 2, 128));
+  const TileContext tile{.head_dim = 128, .tokens = kChannelTile};
+  kivi_2_encode(tile, key, reinterpret_cast<uint8_t*>(levels));
+  kvquant_4_encode(tile, key, reinterpret_cast<uint8_t*>(levels));
+  stochastic_int8_encode(tile, key, reinterpret_cast<uint8_t*>(levels));
+  fp8_e4m3_encode(tile, key, reinterpret_cast<uint8_t*>(levels));
+  identity_decode(tile, reinterpret_cast<const uint8_t*>(levels), out);
   rotate_back(transform.signs, out, 128);
 }
 
