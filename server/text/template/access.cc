@@ -30,8 +30,8 @@ bool changes_value(const Value& object, const std::string& name) {
 std::string object_label(const Value& object) {
   if (object.is_none()) return "None";
   const std::string name = type_name(object);
-  if (name == "Namespace" || name == "LoopContext" || name == "Macro") return "jinja2.runtime." + name + " object";
-  if (name == "Cycler" || name == "Joiner") return "jinja2.utils." + name + " object";
+  if (name == "LoopContext" || name == "Macro") return "jinja2.runtime." + name + " object";
+  if (name == "Namespace" || name == "Cycler" || name == "Joiner") return "jinja2.utils." + name + " object";
   return name + " object";
 }
 

@@ -56,7 +56,7 @@ class JsonWriter {
     if (special != std::string_view::npos) {
       out_ += '\\';
       out_ += kLetters[special];
-    } else if (code_point < 0x20 || (style_.ascii_only && code_point >= 0x7F && code_point < 0x10000 && code_point != 0x7F)) {
+    } else if (code_point < 0x20 || (style_.ascii_only && code_point >= 0x7F && code_point < 0x10000)) {
       unicode_escape(code_point);
     } else if (style_.ascii_only && code_point >= 0x10000) {
       unicode_escape(0xD800 + ((code_point - 0x10000) >> 10));

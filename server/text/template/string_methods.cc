@@ -35,7 +35,7 @@ std::vector<std::string> split_space(std::string_view text, int64_t most) {
   std::vector<std::string> parts;
   for (text = strip_left(text); !text.empty(); text = strip_left(text)) {
     if (most >= 0 && static_cast<int64_t>(parts.size()) == most) {
-      parts.emplace_back(strip_right(text));
+      parts.emplace_back(text);
       break;
     }
     size_t end = 0;
@@ -55,7 +55,7 @@ std::vector<std::string> split_space_from_right(std::string_view text, int64_t m
     rest.remove_suffix(part->size());
     rest = strip_right(rest);
   }
-  tail.insert(tail.begin(), std::string(strip_left(rest)));
+  tail.insert(tail.begin(), std::string(rest));
   return tail;
 }
 
