@@ -45,11 +45,11 @@ void RmsNormRowKernel(const float* x, const float* weight, float eps, size_t cou
 void SiluMulRowKernel(const float* gate, const float* up, size_t count, float* out) {
   const hn::ScalableTag<float> d;
   const size_t lanes = hn::Lanes(d);
-  const auto one = hn::Set(d, 1.0f);
+  const auto one = hn::Set(d, 1.0f), largest = hn::Set(d, 88.0f);  // of an exponent: beyond it Exp is undefined
   size_t i = 0;
   for (; i + lanes <= count; i += lanes) {
     const auto g = hn::LoadU(d, gate + i);
-    const auto sigmoid = hn::Div(one, hn::Add(one, hn::Exp(d, hn::Neg(g))));
+    const auto sigmoid = hn::Div(one, hn::Add(one, hn::Exp(d, hn::Min(hn::Neg(g), largest))));
     hn::StoreU(hn::Mul(hn::Mul(g, sigmoid), hn::LoadU(d, up + i)), d, out + i);
   }
   for (; i < count; ++i) out[i] = gate[i] / (1.0f + std::exp(-gate[i])) * up[i];

@@ -53,7 +53,7 @@ constexpr int kRows = 4, kCols = 6;
 constexpr int kRows = 2, kCols = 4;
 #endif
 
-constexpr size_t kDepthBlock = 512;  // elements of the inner dimension that a tile of weights keeps in the first-level cache
+constexpr size_t kDepthBlock = 1024;  // elements of the inner dimension that a tile of weights keeps in the first-level cache
 
 #if HWY_TARGET != HWY_SCALAR
 // Stores the sums of the lanes of the 128-bit blocks of v, one per 32-bit column: 4 floats.
@@ -82,18 +82,18 @@ HWY_INLINE void sum_lanes_of_four(D d, hn::Vec<D> v0, hn::Vec<D> v1, hn::Vec<D> 
 #endif
 }
 
-// partial[r][c] (vectors in `state`, R x C of them) += x row r . w row c over `depth` elements, lane by lane.
-template <int R, int C, class W>
-HWY_INLINE void dot_tile(const float* x, size_t x_stride, const W* w, size_t w_stride, size_t depth, bool first,
+// Partial sums [R][C] (vectors) in `state`: set to (kFirst) or increased by x row r . w row c over `depth` elements, lane by
+// lane. depth is a multiple of the lanes.
+template <int R, int C, bool kFirst, class W>
+HWY_INLINE void dot_tile(const float* x, size_t x_stride, const W* w, size_t w_stride, size_t depth,
                          float* HWY_RESTRICT state) {
   const hn::ScalableTag<float> d;
   const size_t lanes = hn::Lanes(d);
   hn::Vec<decltype(d)> acc[R][C];
   for (int r = 0; r < R; ++r) {
-    for (int c = 0; c < C; ++c) acc[r][c] = first ? hn::Zero(d) : hn::Load(d, state + (r * C + c) * lanes);
+    for (int c = 0; c < C; ++c) acc[r][c] = kFirst ? hn::Zero(d) : hn::Load(d, state + (r * C + c) * lanes);
   }
-  size_t k = 0;
-  for (; k + lanes <= depth; k += lanes) {
+  for (size_t k = 0; k < depth; k += lanes) {
     hn::Vec<decltype(d)> wv[C];
     for (int c = 0; c < C; ++c) wv[c] = load_f32(d, w + c * w_stride + k);
     for (int r = 0; r < R; ++r) {
@@ -101,16 +101,22 @@ HWY_INLINE void dot_tile(const float* x, size_t x_stride, const W* w, size_t w_s
       for (int c = 0; c < C; ++c) acc[r][c] = hn::MulAdd(xv, wv[c], acc[r][c]);
     }
   }
-  if (k < depth) {
-    for (int r = 0; r < R; ++r) {
-      const auto xv = load_f32_tail(d, x + r * x_stride + k, depth - k);
-      for (int c = 0; c < C; ++c) {
-        acc[r][c] = hn::MulAdd(xv, load_f32_tail(d, w + c * w_stride + k, depth - k), acc[r][c]);
-      }
-    }
-  }
   for (int r = 0; r < R; ++r) {
     for (int c = 0; c < C; ++c) hn::Store(acc[r][c], d, state + (r * C + c) * lanes);
+  }
+}
+
+// The last `count` < lanes elements.
+template <int R, int C, class W>
+HWY_NOINLINE void dot_tail(const float* x, size_t x_stride, const W* w, size_t w_stride, size_t count, float* state) {
+  const hn::ScalableTag<float> d;
+  const size_t lanes = hn::Lanes(d);
+  for (int r = 0; r < R; ++r) {
+    const auto xv = load_f32_tail(d, x + r * x_stride, count);
+    for (int c = 0; c < C; ++c) {
+      float* sum = state + (r * C + c) * lanes;
+      hn::Store(hn::MulAdd(xv, load_f32_tail(d, w + c * w_stride, count), hn::Load(d, sum)), d, sum);
+    }
   }
 }
 
@@ -146,12 +152,19 @@ template <int R, int C, class W>
 float* linear_rows(const LinearBlock& block, const W* w, size_t w_stride, DepthRange depth, int64_t col, int64_t row,
                    int64_t end, float* state) {
   const size_t x_stride = static_cast<size_t>(block.x_stride);
-  const size_t tile_floats = static_cast<size_t>(R * C) * hn::Lanes(hn::ScalableTag<float>());
+  const size_t lanes = hn::Lanes(hn::ScalableTag<float>()), tile_floats = static_cast<size_t>(R * C) * lanes;
   for (; row < end; row += R, state += tile_floats) {
     const float* x = block.x + row * block.x_stride + depth.begin;
     const W* weights = w + col * w_stride + depth.begin;
-    dot_tile<R, C>(x, x_stride, weights, w_stride, depth.end - depth.begin, depth.begin == 0, state);
+    const size_t whole = (depth.end - depth.begin) / lanes * lanes;
+    if (depth.begin == 0) {
+      dot_tile<R, C, true>(x, x_stride, weights, w_stride, whole, state);
+    } else {
+      dot_tile<R, C, false>(x, x_stride, weights, w_stride, whole, state);
+    }
     if (!depth.last) continue;
+    const size_t rest = depth.end - depth.begin - whole;
+    if (rest > 0) dot_tail<R, C>(x + whole, x_stride, weights + whole, w_stride, rest, state);
     float sums[kRows * kCols + 3];
     sum_state(state, R * C, sums);
     store_tile(block, row, col, R, C, sums);
