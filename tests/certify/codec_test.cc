@@ -235,6 +235,20 @@ TEST(Certified, RadiusBoundsEveryLogitErrorOfEveryArithmetic) {
   EXPECT_GT(tightest, 0.985L) << "queries along the residual must come close";
 }
 
+TEST(Certified, EveryTermIsInTheWitness) {
+  const auto bound = [](float residual, float exact, float decoded, ArithmeticMargins margins) {
+    return half_to_float(witness_from_norms(residual, exact, decoded, 128, margins));
+  };
+  const ArithmeticMargins margins{0.01f, 0.02f, 0.04f};
+  EXPECT_GE(bound(3, 0, 0, margins), 3.0f);
+  EXPECT_GE(bound(0, 100, 0, margins), 1.0f);
+  EXPECT_GE(bound(0, 0, 100, margins), 6.0f);
+  EXPECT_GE(bound(3, 100, 100, margins), 10.0f);
+  EXPECT_LE(bound(3, 100, 100, margins), 10.01f);
+  EXPECT_EQ(bound(0, 0, 0, margins), 0x1p-24f) << "squares that underflow are not zero";
+  EXPECT_EQ(bound(65505, 0, 0, margins), INFINITY);
+}
+
 TEST(Certified, WitnessCostsLittleAboveTheResidual) {
   RowSource source(22, 128);
   const Head head = make_head(source, 128, true, false, false, false);

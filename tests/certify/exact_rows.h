@@ -62,9 +62,9 @@ class RowSource {
     return x;
   }
 
-  // Gaussian, massive channels, one channel, all equal, two magnitudes, signs only; sizes 1e-8 to 1e4, or bf16 values.
+  // Gaussian, massive channels, one channel, all equal, two magnitudes, signs only; sizes 1e-36 to 1e4, or bf16 values.
   Row hostile() {
-    const double size = below(3) == 0 ? std::pow(10.0, -8 + 12 * uniform()) : 1.0;
+    const double size = below(3) == 0 ? std::pow(10.0, (below(2) == 0 ? -36 : -8) * uniform() + 4 * uniform()) : 1.0;
     Row x = gaussian(size);
     switch (below(7)) {
       case 0: for (size_t i = 0; i < 4; ++i) x[below(head_dim_)] *= 60; break;
