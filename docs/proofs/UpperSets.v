@@ -4,7 +4,7 @@
     A fractional set is here a list of reals beside the list of tokens.  First the maximum over the cube exists, then a
     maximiser with U + V >= 1 is an upper set, and from any other point one may move to U + V >= 1 without loss. *)
 
-From Coq Require Import Reals List Lra Lia Psatz.
+From Coq Require Import Reals List Lra Lia Psatz Sorting.Sorted.
 From Assay Require Import Sums Softmax Box.
 Import ListNotations.
 Open Scope R_scope.
@@ -765,3 +765,184 @@ Proof.
 Qed.
 
 End Max.
+
+(** * Sorted tokens: one fractional element
+
+    On a list sorted by radius, largest first, the first [k] tokens are taken whole, the next one in the fraction
+    [theta], the rest not at all.  Tokens of equal radius may stand in any order. *)
+
+Definition prefix (n k : nat) (theta : R) : list R := repeat 1 k ++ theta :: repeat 0 (n - k - 1).
+
+Section SortedScan.
+Context {I : Type}.
+Variables (ph c : I -> R).
+
+Definition descending (l : list I) : Prop := StronglySorted (fun s t => c t <= c s) l.
+
+Lemma lin_zeros (l : list I) n w : lin l (repeat 0 n) w = 0.
+Proof.
+  revert n. induction l as [|a l IH]; intros n; [reflexivity|]. destruct n as [|n]; [reflexivity|].
+  unfold lin in *. simpl. rewrite IH. ring.
+Qed.
+
+Lemma lin_first a (l : list I) theta w : lin (a :: l) (prefix (S (length l)) 0 theta) w = theta * w a.
+Proof.
+  unfold prefix. simpl. unfold lin. simpl. fold (lin l (repeat 0 (length l - 0)) w). rewrite lin_zeros. ring.
+Qed.
+
+Lemma lin_next a (l : list I) k theta w :
+  lin (a :: l) (prefix (S (length l)) (S k) theta) w = w a + lin l (prefix (length l) k theta) w.
+Proof. unfold prefix, lin. simpl. ring. Qed.
+
+Definition tie (tau : R) (t : I) : R := if Req_EM_T (c t) tau then ph t else 0.
+
+(** Any mass up to that of the ties can be made of whole tokens and one fraction. *)
+Lemma fill tau (l : list I) : forall m,
+  descending l -> l <> [] -> (forall t, In t l -> c t <= tau) -> (forall t, In t l -> 0 <= ph t) ->
+  0 <= m <= Sum l (tie tau) ->
+  exists k theta, (k < length l)%nat /\ 0 <= theta <= 1 /\
+    forall g : R -> R, lin l (prefix (length l) k theta) (fun t => ph t * g (c t)) = g tau * m.
+Proof.
+  induction l as [|a l IH]; intros m Hd Hne Hle Hp Hm; [congruence|]. clear Hne.
+  inversion_clear Hd as [|? ? Hd' Ha]. rewrite Forall_forall in Ha.
+  assert (Hpa : 0 <= ph a) by (apply Hp; now left).
+  simpl Sum in Hm. unfold tie at 1 in Hm.
+  destruct (Req_EM_T (c a) tau) as [Ea|Na].
+  - destruct (Rle_lt_dec m (ph a)) as [L|L].
+    + exists 0%nat. destruct (Req_dec (ph a) 0) as [Z|Z].
+      * exists 0. split; [simpl; lia|]. split; [lra|]. intros g. simpl length. rewrite lin_first.
+        replace m with 0 by lra. ring.
+      * exists (m / ph a). split; [simpl; lia|]. split.
+        { split; [apply Rmult_le_pos; [lra|left; apply Rinv_0_lt_compat; lra]|].
+          apply Rmult_le_reg_r with (ph a); [lra|]. unfold Rdiv. rewrite Rmult_assoc, Rinv_l by lra. lra. }
+        intros g. simpl length. rewrite lin_first, Ea. field. lra.
+    + destruct l as [|b l]; [simpl in Hm; lra|].
+      destruct (IH (m - ph a)) as (k & theta & Hk & Hth & Hg); [assumption|discriminate| | |lra|].
+      * intros t Ht. apply Hle. now right.
+      * intros t Ht. apply Hp. now right.
+      * exists (S k), theta. split; [simpl in *; lia|]. split; [assumption|]. intros g.
+        change (length (a :: b :: l)) with (S (length (b :: l))). rewrite lin_next, Hg, Ea. ring.
+  - assert (Hz : Sum l (tie tau) = 0).
+    { apply Sum_0. intros t Ht. unfold tie. destruct (Req_EM_T (c t) tau) as [Et|]; [exfalso|reflexivity].
+      specialize (Ha t Ht). specialize (Hle a (or_introl eq_refl)). lra. }
+    exists 0%nat, 0. split; [simpl; lia|]. split; [lra|]. intros g. simpl length. rewrite lin_first.
+    replace m with 0 by lra. ring.
+Qed.
+
+(** A level set as a prefix with one fraction. *)
+Lemma level_prefix tau theta0 (l : list I) :
+  descending l -> l <> [] -> (forall t, In t l -> 0 <= ph t) -> 0 <= theta0 <= 1 ->
+  exists k theta, (k < length l)%nat /\ 0 <= theta <= 1 /\
+    forall g : R -> R, lin l (prefix (length l) k theta) (fun t => ph t * g (c t))
+      = Sum l (fun t => level c tau theta0 t * (ph t * g (c t))).
+Proof.
+  induction l as [|a l IH]; intros Hd Hne Hp Hth; [congruence|]. clear Hne.
+  pose proof Hd as Hd0. inversion_clear Hd as [|? ? Hd' Ha]. rewrite Forall_forall in Ha.
+  destruct (Rlt_dec tau (c a)) as [L|L].
+  - destruct l as [|b l].
+    + exists 0%nat, 1. split; [simpl; lia|]. split; [lra|]. intros g. simpl length. rewrite lin_first. simpl.
+      unfold level. destruct (Rlt_dec tau (c a)); [ring|contradiction].
+    + destruct IH as (k & theta & Hk & Hth' & Hg); [assumption|discriminate|intros t Ht; apply Hp; now right|assumption|].
+      exists (S k), theta. split; [simpl in *; lia|]. split; [assumption|]. intros g.
+      change (length (a :: b :: l)) with (S (length (b :: l))). rewrite lin_next, Hg.
+      change (Sum (a :: b :: l) ?f) with (f a + Sum (b :: l) f). cbv beta. unfold level at 2.
+      destruct (Rlt_dec tau (c a)); [ring|contradiction].
+  - assert (Hle : forall t, In t (a :: l) -> c t <= tau).
+    { intros t [<-|Ht]; [lra|]. specialize (Ha t Ht). lra. }
+    assert (HT : 0 <= Sum (a :: l) (tie tau)).
+    { apply Sum_nonneg. intros t Ht. unfold tie. destruct (Req_EM_T _ _); [now apply Hp|lra]. }
+    destruct (fill tau (a :: l) (theta0 * Sum (a :: l) (tie tau)) Hd0 ltac:(discriminate) Hle Hp) as (k & theta & Hk & Hth' & Hg).
+    { split; [apply Rmult_le_pos; lra|]. rewrite <- (Rmult_1_l (Sum (a :: l) (tie tau))) at 2. apply Rmult_le_compat_r; lra. }
+    exists k, theta. split; [assumption|]. split; [assumption|]. intros g. rewrite Hg.
+    rewrite <- Sum_scal, <- Sum_scal. apply Sum_ext. intros t Ht. specialize (Hle t Ht). unfold level, tie.
+    destruct (Rlt_dec tau (c t)); [lra|]. destruct (Req_EM_T (c t) tau) as [->|]; ring.
+Qed.
+
+End SortedScan.
+
+(** 3.7, 10.2: after sorting by radius the scan over prefixes with one fraction attains TV-star. *)
+Theorem sorted_scan {I : Type} (l : list I) (ph c : I -> R) :
+  weights l ph -> (forall t, In t l -> 0 <= c t) -> descending c l ->
+  exists k theta, (k < length l)%nat /\ 0 <= theta <= 1 /\
+    TVstar l ph c = lval l ph c (prefix (length l) k theta).
+Proof.
+  intros Hw Hc Hd. destruct (TVstar_upper_set l ph c Hw Hc) as (tau & theta0 & Hth & _ & E).
+  destruct (level_prefix ph c tau theta0 l Hd (weights_nonempty l ph Hw) (proj1 Hw) Hth) as (k & theta & Hk & Hth' & Hg).
+  exists k, theta. split; [assumption|]. split; [assumption|]. rewrite E, fval_lval. unfold lval, lU, lV, lP.
+  rewrite !lin_map, <- (Hg exp), <- (Hg (fun r => exp (- r))).
+  assert (EP : lin l (prefix (length l) k theta) ph = Sum l (fun t => level c tau theta0 t * ph t)).
+  { pose proof (Hg (fun _ => 1)) as K. unfold lin in *.
+    rewrite (Sum_ext (combine l (prefix (length l) k theta)) (fun z => snd z * (ph (fst z) * 1)) (fun z => snd z * ph (fst z))) in K
+      by (intros; ring).
+    rewrite K. apply Sum_ext. intros; ring. }
+  now rewrite <- EP.
+Qed.
+
+(** * The fraction at the boundary element (3.5)
+
+    With sums [U0], [V0] before the element enters, [a] = p u, [b] = p / u: the gain is largest at a square root, cut to
+    [0, 1].  For a = b (radius zero) the gain is linear in the fraction and only whole elements matter. *)
+
+Definition boundary (U0 V0 a b p : R) : R := clamp ((sqrt ((a * V0 + b * U0) / p) - (U0 + V0)) / (a - b)).
+Definition boundary_val (U0 V0 a b p x : R) : R := (U0 + x * a) / (U0 + x * a + (V0 - x * b)) - x * p.
+
+Theorem boundary_fraction U0 V0 a b p y :
+  0 <= U0 -> 0 <= V0 -> 0 < U0 + V0 -> 0 < p -> 0 <= b -> b < a -> 0 <= y <= 1 ->
+  0 <= boundary U0 V0 a b p <= 1 /\
+  boundary_val U0 V0 a b p y <= boundary_val U0 V0 a b p (boundary U0 V0 a b p).
+Proof.
+  intros HU HV HZ Hp Hb Hab Hy. split; [apply clamp_range|].
+  set (N := a * V0 + b * U0). set (Z0 := U0 + V0) in *. set (r := sqrt (N / p)).
+  assert (HN : 0 <= N) by (unfold N; apply Rplus_le_le_0_compat; apply Rmult_le_pos; lra).
+  assert (HNp : 0 <= N / p) by (apply Rmult_le_pos; [assumption|left; now apply Rinv_0_lt_compat]).
+  assert (Hr : r * r = N / p) by (apply sqrt_sqrt; assumption). assert (Hr0 : 0 <= r) by apply sqrt_pos.
+  assert (HpN : p * (r * r) = N) by (rewrite Hr; field; lra).
+  set (xs := boundary U0 V0 a b p).
+  assert (Hxs : 0 <= xs <= 1) by apply clamp_range.
+  set (Zf := fun x => Z0 + x * (a - b)).
+  assert (HZf : forall x, 0 <= x -> 0 < Zf x).
+  { intros x Hx. unfold Zf. assert (0 <= x * (a - b)) by (apply Rmult_le_pos; lra). lra. }
+  (* the difference of two values *)
+  assert (D : forall x, 0 <= x ->
+    boundary_val U0 V0 a b p x - boundary_val U0 V0 a b p y = (x - y) * (N - p * (Zf x * Zf y)) / (Zf x * Zf y)).
+  { intros x Hx. pose proof (HZf x Hx). pose proof (HZf y (proj1 Hy)). unfold boundary_val.
+    replace (U0 + x * a + (V0 - x * b)) with (Zf x) by (unfold Zf, Z0; ring).
+    replace (U0 + y * a + (V0 - y * b)) with (Zf y) by (unfold Zf, Z0; ring).
+    assert (E : (U0 + x * a) * Zf y - (U0 + y * a) * Zf x = (x - y) * N) by (unfold Zf, Z0, N; ring).
+    replace ((U0 + x * a) / Zf x - x * p - ((U0 + y * a) / Zf y - y * p))
+      with (((U0 + x * a) * Zf y - (U0 + y * a) * Zf x) / (Zf x * Zf y) - (x - y) * p) by (field; lra).
+    rewrite E. field. lra. }
+  specialize (D xs (proj1 Hxs)). pose proof (HZf xs (proj1 Hxs)) as P1. pose proof (HZf y (proj1 Hy)) as P2.
+  assert (K : 0 <= (xs - y) * (N - p * (Zf xs * Zf y))).
+  { set (x0 := (r - Z0) / (a - b)).
+    assert (Ex0 : Zf x0 = r) by (unfold Zf, x0; field; lra).
+    assert (Exs : xs = clamp x0) by reflexivity.
+    assert (Hmono : forall s t, s <= t -> Zf s <= Zf t).
+    { intros s t Hst. unfold Zf. apply Rplus_le_compat_l, Rmult_le_compat_r; lra. }
+    rewrite <- HpN. replace (p * (r * r) - p * (Zf xs * Zf y)) with (p * (r * r - Zf xs * Zf y)) by ring.
+    destruct (Rtotal_order y xs) as [L|[->|L]].
+    - (* something is taken, so the root is not below zero *)
+      assert (Hx0 : 0 < x0).
+      { destruct (Rle_lt_dec x0 0) as [Q|]; [exfalso|assumption]. rewrite Exs in L. unfold clamp in L.
+        rewrite Rmin_left, Rmax_left in L; lra. }
+      assert (H1 : Zf xs <= r).
+      { rewrite <- Ex0. apply Hmono. rewrite Exs. unfold clamp. apply Rmax_lub; [lra|apply Rmin_l]. }
+      assert (H2 : Zf y <= Zf xs) by (apply Hmono; lra).
+      apply Rmult_le_pos; [lra|]. apply Rmult_le_pos; [lra|].
+      assert (Zf xs * Zf y <= r * r) by (apply Rmult_le_compat; lra). lra.
+    - lra.
+    - (* something is left, so the root is below one *)
+      assert (Hx0 : x0 < 1).
+      { destruct (Rle_lt_dec 1 x0) as [Q|]; [exfalso|assumption]. rewrite Exs in L. unfold clamp in L.
+        rewrite Rmin_right, Rmax_right in L; lra. }
+      assert (H1 : r <= Zf xs).
+      { rewrite <- Ex0. apply Hmono. rewrite Exs. unfold clamp. rewrite Rmin_left by lra. apply Rmax_r. }
+      assert (H2 : Zf xs <= Zf y) by (apply Hmono; lra).
+      assert (r * r <= Zf xs * Zf y) by (apply Rmult_le_compat; lra).
+      assert (0 <= (y - xs) * (p * (Zf xs * Zf y - r * r))) by (apply Rmult_le_pos; [lra|apply Rmult_le_pos; lra]).
+      lra. }
+  assert (P : 0 < Zf xs * Zf y) by (apply Rmult_lt_0_compat; assumption).
+  assert (0 <= (xs - y) * (N - p * (Zf xs * Zf y)) / (Zf xs * Zf y)).
+  { apply Rmult_le_pos; [assumption|left; now apply Rinv_0_lt_compat]. }
+  lra.
+Qed.
