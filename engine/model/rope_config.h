@@ -17,7 +17,7 @@ struct RopeConfig {
   double factor = 1.0;
   int64_t original_max_position = 0;  // 0 = max_position_embeddings
   // YaRN
-  std::optional<double> attention_factor, mscale, mscale_all_dim;
+  std::optional<double> attention_factor{}, mscale{}, mscale_all_dim{};
   double beta_fast = 32.0, beta_slow = 1.0;
   bool truncate = true;
   // Llama 3
