@@ -1,5 +1,5 @@
-// Fuzzes chat templates: template source, a zero byte, JSON variables. Build with clang++ -fsanitize=fuzzer,address; the unit
-// tests run the corpus in tests/fuzz/corpus/chat_template.
+// Fuzzes chat templates: template source, a zero byte, JSON variables. Build with clang++ -fsanitize=fuzzer,address;
+// the unit tests run the corpus in tests/fuzz/corpus/chat_template.
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

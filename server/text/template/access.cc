@@ -10,11 +10,13 @@ namespace {
 
 // Attributes that every Python object has; the sandbox refuses them all.
 bool is_special_attribute(const std::string& name) {
-  static const char* const kNames[] = {"__class__", "__doc__",  "__init__",   "__dir__",    "__eq__",     "__format__",
-                                       "__hash__",  "__new__",  "__reduce__", "__repr__",   "__str__",    "__sizeof__",
-                                       "__len__",   "__iter__", "__add__",    "__getitem__", "__contains__", "__mul__",
-                                       "__subclasshook__", "__init_subclass__", "__getattribute__", "__setattr__",
-                                       "__delattr__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__reduce_ex__"};
+  static const char* const kNames[] = {
+      "__class__",        "__doc__",      "__init__",    "__dir__",          "__eq__",
+      "__format__",       "__hash__",     "__new__",     "__reduce__",       "__repr__",
+      "__str__",          "__sizeof__",   "__len__",     "__iter__",         "__add__",
+      "__getitem__",      "__contains__", "__mul__",     "__subclasshook__", "__init_subclass__",
+      "__getattribute__", "__setattr__",  "__delattr__", "__ne__",           "__lt__",
+      "__le__",           "__gt__",       "__ge__",      "__reduce_ex__"};
   return std::any_of(std::begin(kNames), std::end(kNames), [&](const char* known) { return name == known; });
 }
 
@@ -23,7 +25,8 @@ bool changes_value(const Value& object, const std::string& name) {
   static const char* const kDict[] = {"clear", "pop", "popitem", "setdefault", "update"};
   const auto is_name = [&](const char* known) { return name == known; };
   const Sequence* sequence = object.as_sequence();
-  if (sequence && sequence->kind == SequenceKind::kList) return std::any_of(std::begin(kList), std::end(kList), is_name);
+  if (sequence && sequence->kind == SequenceKind::kList)
+    return std::any_of(std::begin(kList), std::end(kList), is_name);
   return object.as_dict() && std::any_of(std::begin(kDict), std::end(kDict), is_name);
 }
 
@@ -108,7 +111,8 @@ SliceBounds slice_bounds(int64_t size, const Value& start, const Value& stop, co
 
 std::vector<int64_t> slice_indices(const SliceBounds& bounds) {
   std::vector<int64_t> indices;
-  for (int64_t i = bounds.start; bounds.step > 0 ? i < bounds.stop : i > bounds.stop; i += bounds.step) indices.push_back(i);
+  for (int64_t i = bounds.start; bounds.step > 0 ? i < bounds.stop : i > bounds.stop; i += bounds.step)
+    indices.push_back(i);
   return indices;
 }
 

@@ -24,7 +24,8 @@ inline const std::string& text_of(const Value& value, const char* what) {
 
 class AttributePath {
  public:
-  // None: the item itself. A string: names and indices between dots. `fallback` (may be null or None) replaces undefined values.
+  // None: the item itself. A string: names and indices between dots. `fallback` (may be null or None) replaces
+  // undefined values.
   explicit AttributePath(const Value& path, const Value* fallback = nullptr)
       : fallback_(fallback && !fallback->is_none() ? fallback : nullptr) {
     if (path.is_none()) return;

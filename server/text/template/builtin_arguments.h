@@ -26,6 +26,8 @@ inline bool bool_argument(const Arguments& arguments, size_t i, bool otherwise) 
 }
 
 // The argument, or None.
-inline Value value_argument(const Arguments& arguments, size_t i) { return arguments.has(i) ? arguments.at(i) : Value(); }
+inline Value value_argument(const Arguments& arguments, size_t i) {
+  return arguments.has(i) ? arguments.at(i) : Value();
+}
 
 }  // namespace assay::jinja

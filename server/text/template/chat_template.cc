@@ -22,7 +22,8 @@ std::tm local_now() {
 
 class JinjaTemplate : public ChatTemplate {
  public:
-  explicit JinjaTemplate(jinja::Body body) : body_(std::move(body)), wants_content_parts_(jinja::iterates_content(body_)) {}
+  explicit JinjaTemplate(jinja::Body body)
+      : body_(std::move(body)), wants_content_parts_(jinja::iterates_content(body_)) {}
 
   absl::StatusOr<std::string> render(const nlohmann::ordered_json& variables) const override {
     return jinja::render(body_, variables, jinja::Limits{}, local_now());

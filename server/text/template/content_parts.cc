@@ -77,7 +77,8 @@ class ContentSearch {
   }
 
   void visit(const Expr& node) {
-    if (node.kind == ExprKind::kFilter && node.args[0] && visits_parts(node.name) && is_content(*node.args[0])) found_ = true;
+    if (node.kind == ExprKind::kFilter && node.args[0] && visits_parts(node.name) && is_content(*node.args[0]))
+      found_ = true;
     if (node.kind == ExprKind::kCall && node.args[0]->kind == ExprKind::kName) bind_parameters(node);
     for_each_child(node, [&](const Expr& child) { visit(child); });
   }

@@ -116,8 +116,8 @@ ExprPtr ExpressionParser::compare() {
   auto args = list_of(sum());
   std::vector<std::string> operators;
   for (;;) {
-    if (stream_.is_operator("==") || stream_.is_operator("!=") || stream_.is_operator("<") || stream_.is_operator("<=") ||
-        stream_.is_operator(">") || stream_.is_operator(">=")) {
+    if (stream_.is_operator("==") || stream_.is_operator("!=") || stream_.is_operator("<") ||
+        stream_.is_operator("<=") || stream_.is_operator(">") || stream_.is_operator(">=")) {
       operators.push_back(stream_.take().text);
     } else if (stream_.skip_name("in")) {
       operators.push_back("in");
@@ -334,7 +334,8 @@ ExprPtr ExpressionParser::attribute(ExprPtr node) {
   const int line = stream_.take().line;
   const Token token = stream_.take();
   if (token.kind == TokenKind::kName) return make(ExprKind::kAttribute, line, list_of(std::move(node)), token.text);
-  if (token.kind != TokenKind::kNumber || !token.number.as_int()) throw ParseError(token.line, "expected name or number");
+  if (token.kind != TokenKind::kNumber || !token.number.as_int())
+    throw ParseError(token.line, "expected name or number");
   ExprPtr index = make(ExprKind::kConst, token.line);
   index->value = token.number;
   return make(ExprKind::kItem, line, list_of(std::move(node), std::move(index)));

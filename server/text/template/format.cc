@@ -50,7 +50,9 @@ Spec parse_spec(const std::string& text) {
   Spec spec;
   size_t pos = 0;
   parse_fill_and_align(text, pos, spec);
-  const auto at = [&](const char* any) { return pos < text.size() && std::string_view(any).find(text[pos]) != std::string_view::npos; };
+  const auto at = [&](const char* any) {
+    return pos < text.size() && std::string_view(any).find(text[pos]) != std::string_view::npos;
+  };
   if (at("+- ")) spec.sign = text[pos++];
   if (at("#")) spec.alternate = ++pos;
   if (at("0")) {

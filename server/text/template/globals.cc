@@ -67,7 +67,8 @@ std::vector<std::pair<Value, Value>> pairs_of(Runtime& runtime, const Arguments&
     } else {
       for (const Value& item : iterate(runtime, source)) {
         const auto parts = iterate(runtime, item);
-        if (parts.size() != 2) fail("dictionary update sequence element has length " + std::to_string(parts.size()) + "; 2 is required");
+        if (parts.size() != 2)
+          fail("dictionary update sequence element has length " + std::to_string(parts.size()) + "; 2 is required");
         pairs.emplace_back(parts[0], parts[1]);
       }
     }

@@ -32,7 +32,8 @@ struct Token {
 // A parse error; what() says line and reason.
 class ParseError : public std::exception {
  public:
-  ParseError(int line, const std::string& message) : text_("chat template, line " + std::to_string(line) + ": " + message) {}
+  ParseError(int line, const std::string& message)
+      : text_("chat template, line " + std::to_string(line) + ": " + message) {}
   const char* what() const noexcept override { return text_.c_str(); }
 
  private:

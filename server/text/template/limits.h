@@ -11,7 +11,8 @@
 
 namespace assay::jinja {
 
-// kRaised: the template called raise_exception. kRuntime: a Python error (TypeError, UndefinedError, ...). kLimit: too costly.
+// kRaised: the template called raise_exception. kRuntime: a Python error (TypeError, UndefinedError, ...). kLimit: too
+// costly.
 enum class ErrorKind { kRaised, kRuntime, kLimit };
 
 class RenderError : public std::exception {

@@ -9,8 +9,8 @@
 
 namespace assay::jinja {
 
-// Items are drawn one by one, so that a loop's `if` sees what the body has changed; loop.last and loop.nextitem draw one
-// ahead, loop.length all of them.
+// Items are drawn one by one, so that a loop's `if` sees what the body has changed; loop.last and loop.nextitem draw
+// one ahead, loop.length all of them.
 class Loop : public Object {
  public:
   Loop(Evaluator& evaluator, const Stmt& node, ScopePtr scope, std::vector<Value> items, int depth0);

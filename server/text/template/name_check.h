@@ -1,4 +1,5 @@
-// Unknown filters and tests are parse errors, except (as in Jinja) where only an `if` leads: there they fail when reached.
+// Unknown filters and tests are parse errors, except (as in Jinja) where only an `if` leads: there they fail when
+// reached.
 #pragma once
 
 #include "server/text/template/ast.h"

@@ -28,7 +28,8 @@ bool same_pairs(Budget& budget, const Dict& a, const Dict& b) {
 [[noreturn]] void not_ordered(std::string_view op, const Value& a, const Value& b) {
   require_defined(a);
   require_defined(b);
-  fail("'" + std::string(op) + "' not supported between instances of '" + type_name(a) + "' and '" + type_name(b) + "'");
+  fail("'" + std::string(op) + "' not supported between instances of '" + type_name(a) + "' and '" + type_name(b) +
+       "'");
 }
 
 template <class T>

@@ -15,7 +15,8 @@ struct Keyed {
   Value key, item;
 };
 
-// Python's sorted(): stable, and stable in reverse too. A merge sort of our own calls, so a throwing comparison is safe.
+// Python's sorted(): stable, and stable in reverse too. A merge sort of our own calls, so a throwing comparison is
+// safe.
 void sort_by_key(Budget& budget, std::vector<Keyed>& items, bool reverse) {
   if (reverse) std::reverse(items.begin(), items.end());
   std::stable_sort(items.begin(), items.end(),

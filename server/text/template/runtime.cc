@@ -52,7 +52,8 @@ void bind(const Builtin& builtin, Arguments& arguments) {
   for (size_t i = 0; i < arguments.positional.size(); ++i) arguments.bound[i] = std::move(arguments.positional[i]);
   bind_named(builtin, names, arguments);
   for (int i = 0; i < builtin.required; ++i) {
-    if (!arguments.has(i)) fail(std::string(builtin.name) + "() missing required argument: '" + std::string(names[i]) + "'");
+    if (!arguments.has(i))
+      fail(std::string(builtin.name) + "() missing required argument: '" + std::string(names[i]) + "'");
   }
 }
 

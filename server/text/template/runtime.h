@@ -41,8 +41,8 @@ class Runtime {
   std::vector<ObjectPtr> cyclic_;
 };
 
-// A filter, test, method or function written in C++. `params`: names of the parameters after `self`, separated by spaces, in
-// order; the first `required` have no default. "*": takes any arguments, unbound.
+// A filter, test, method or function written in C++. `params`: names of the parameters after `self`, separated by
+// spaces, in order; the first `required` have no default. "*": takes any arguments, unbound.
 struct Builtin {
   const char* name;
   const char* params;

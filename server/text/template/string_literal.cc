@@ -79,7 +79,8 @@ std::optional<std::string> decode_string_literal(std::string_view body, std::str
     } else if (c >= '0' && c <= '7') {
       uint32_t value = 0;
       size_t end = i;
-      while (end < body.size() && end < i + 3 && body[end] >= '0' && body[end] <= '7') value = value * 8 + (body[end++] - '0');
+      while (end < body.size() && end < i + 3 && body[end] >= '0' && body[end] <= '7')
+        value = value * 8 + (body[end++] - '0');
       append_utf8(out, value);
       i = end - 1;
     } else if (c == 'N') {

@@ -95,7 +95,8 @@ Value split(Runtime& runtime, const Value& self, const Arguments& a) {
   const std::string* separator = optional_text(a, 0, "separator");
   if (!separator) return make_list(runtime, kFromRight ? split_space_from_right(text, most) : split_space(text, most));
   if (separator->empty()) fail("empty separator");
-  return make_list(runtime, kFromRight ? split_by_from_right(text, *separator, most) : split_by(text, *separator, most));
+  return make_list(runtime,
+                   kFromRight ? split_by_from_right(text, *separator, most) : split_by(text, *separator, most));
 }
 
 Value splitlines(Runtime& runtime, const Value& self, const Arguments& a) {

@@ -115,7 +115,8 @@ Value indent(Runtime& runtime, const Value& self, const Arguments& a) {
 Value truncate(Runtime& runtime, const Value& self, const Arguments& a) {
   require_defined(self);
   const std::string end = a.has(2) ? text_argument(a, 2, "end") : "...";
-  const int64_t most = index_argument(a, 0, 255, "length"), leeway = a.has(3) && !a.at(3).is_none() ? to_index(a.at(3), "leeway") : 5;
+  const int64_t most = index_argument(a, 0, 255, "length"),
+                leeway = a.has(3) && !a.at(3).is_none() ? to_index(a.at(3), "leeway") : 5;
   const int64_t end_size = static_cast<int64_t>(character_count(end));
   if (most < end_size) fail("expected length >= " + std::to_string(end_size) + ", got " + std::to_string(most));
   if (leeway < 0) fail("expected leeway >= 0, got " + std::to_string(leeway));
@@ -158,7 +159,8 @@ Value urlencode(Runtime& runtime, const Value& self, const Arguments&) {
     const auto parts = iterate(runtime, pair);
     if (parts.size() != 2) fail("urlencode needs pairs");
     if (!out.empty()) out += '&';
-    out += url_quoted(budget, soft_text(runtime, parts[0]), true) + "=" + url_quoted(budget, soft_text(runtime, parts[1]), true);
+    out += url_quoted(budget, soft_text(runtime, parts[0]), true) + "=" +
+           url_quoted(budget, soft_text(runtime, parts[1]), true);
   }
   return Value::string(std::move(out));
 }

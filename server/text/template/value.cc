@@ -88,7 +88,8 @@ Value Value::sequence(SequenceKind kind, std::vector<Value> items) {
 Value Value::group(Value grouper, Value members) {
   std::vector<Value> items{std::move(grouper), std::move(members)};
   const int depth = checked_depth(items);
-  return Value(Variant(SequencePtr(std::make_shared<Sequence>(Sequence{SequenceKind::kTuple, std::move(items), depth, true}))));
+  return Value(
+      Variant(SequencePtr(std::make_shared<Sequence>(Sequence{SequenceKind::kTuple, std::move(items), depth, true}))));
 }
 
 Value Value::dict(Budget& budget, std::vector<std::pair<Value, Value>> items) {

@@ -1,4 +1,5 @@
-// Chat templates against Python's Jinja2 (rows.json, made by make_rows.py), and what Python has no say in: limits, statuses.
+// Chat templates against Python's Jinja2 (rows.json, made by make_rows.py), and what Python has no say in: limits,
+// statuses.
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -46,7 +47,8 @@ void expect_error(const ordered_json& row, const absl::Status& status) {
   const std::string type = row["error_type"], message = row["error"], got(status.message());
   if (type == "syntax") {
     EXPECT_EQ(status.code(), absl::StatusCode::kUnimplemented) << got;
-    EXPECT_EQ(got.rfind("chat template, line " + std::to_string(row["line"].get<int>()) + ": ", 0), 0u) << got << " / " << message;
+    EXPECT_EQ(got.rfind("chat template, line " + std::to_string(row["line"].get<int>()) + ": ", 0), 0u)
+        << got << " / " << message;
   } else if (type == "raised") {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << got;
     EXPECT_EQ(got, message);
@@ -65,7 +67,8 @@ TEST(ChatTemplateRows, MatchJinja2) {
     SCOPED_TRACE(row["name"].get<std::string>() + ": " + row["template"].get<std::string>());
     const auto result = render_at_fixed_time(row["template"], row["variables"]);
     if (!row.contains("error")) {
-      EXPECT_EQ(result.ok() ? *result : "ERROR " + std::string(result.status().message()), row["rendered"].get<std::string>());
+      EXPECT_EQ(result.ok() ? *result : "ERROR " + std::string(result.status().message()),
+                row["rendered"].get<std::string>());
     } else if (result.ok()) {
       ADD_FAILURE() << "rendered " << *result << " instead of " << row["error"];
     } else {
@@ -152,7 +155,8 @@ TEST(ChatTemplate, OtherFilesAreRefused) {
   for (const char* tag : {"include 'x'", "import 'x' as y", "from 'x' import y", "extends 'x'", "block b"}) {
     const auto status = ChatTemplate::parse("\n{% " + std::string(tag) + " %}").status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << tag;
-    EXPECT_NE(std::string(status.message()).find("line 2: '" + std::string(tag).substr(0, 4)), std::string::npos) << status;
+    EXPECT_NE(std::string(status.message()).find("line 2: '" + std::string(tag).substr(0, 4)), std::string::npos)
+        << status;
   }
 }
 
@@ -177,13 +181,18 @@ TEST(ChatTemplate, KnowsWhetherContentIsTakenApart) {
       {"{% for m in messages %}{{ m.content }}{% endfor %}", false},
       {"{% for m in messages %}{% for p in m.content %}{{ p.text }}{% endfor %}{% endfor %}", true},
       {"{% for m in messages %}{% for p in m['content'] %}{{ p.text }}{% endfor %}{% endfor %}", true},
-      {"{% for m in messages %}{% set c = m['content'] %}{% if c is string %}{{ c }}{% else %}{% for p in c %}{{ p.text }}{% endfor %}{% endif %}{% endfor %}", true},
-      {"{% macro show(c) %}{% for p in c %}{{ p.text }}{% endfor %}{% endmacro %}{{ show(messages[0].content) }}", true},
+      {"{% for m in messages %}{% set c = m['content'] %}{% if c is string %}{{ c }}{% else %}{% for p in c %}{{ "
+       "p.text }}{% endfor %}{% endif %}{% endfor %}",
+       true},
+      {"{% macro show(c) %}{% for p in c %}{{ p.text }}{% endfor %}{% endmacro %}{{ show(messages[0].content) }}",
+       true},
       {"{{ show(messages[0].content) }}{% macro show(c) %}{{ c | map(attribute='text') | join }}{% endmacro %}", true},
       {"{{ messages[0].content | selectattr('type', 'equalto', 'text') | list }}", true},
       {"{% for p in messages[0].get('content') %}{{ p }}{% endfor %}", true},
       {"{% for line in messages[0].content.split('x') %}{{ line }}{% endfor %}", false},
-      {"{% for m in messages %}{% set c = m.content | trim %}{% for t in tools %}{{ t }}{% endfor %}{{ c }}{% endfor %}", false},
+      {"{% for m in messages %}{% set c = m.content | trim %}{% for t in tools %}{{ t }}{% endfor %}{{ c }}{% endfor "
+       "%}",
+       false},
   };
   for (const auto& [source, expected] : cases) EXPECT_EQ(parsed(source)->wants_content_parts(), expected) << source;
 }
@@ -197,12 +206,15 @@ TEST(ChatTemplateLimits, CostlyTemplatesAreStopped) {
       "{{ ('a' * 10**8) | length }}{{ ('b' * 10**8) * 10**30 }}",
       "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
       "{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}{{ a() }}{% endmacro %}{{ a() }}",
-      "{% for a in range(100000) %}{% for b in range(100000) %}{% for c in range(100000) %}{% endfor %}{% endfor %}{% endfor %}",
+      "{% for a in range(100000) %}{% for b in range(100000) %}{% for c in range(100000) %}{% endfor %}{% endfor %}{% "
+      "endfor %}",
       "{% set ns = namespace(s='x') %}{% for i in range(100000) %}{% set ns.s = ns.s ~ ns.s %}{% endfor %}",
       "{% set ns = namespace(l=[]) %}{% for i in range(100000) %}{% set ns.l = [ns.l] %}{% endfor %}",
       "{% set ns = namespace(l=[1]) %}{% for i in range(100) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l }}",
-      "{% set ns = namespace(l=[1]) %}{% for i in range(100) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l | tojson }}",
-      "{% set ns = namespace(l=[1], k=[1]) %}{% for i in range(90) %}{% set ns.l = [ns.l, ns.l] %}{% set ns.k = [ns.k, ns.k] %}{% endfor %}{{ ns.l == ns.k }}",
+      "{% set ns = namespace(l=[1]) %}{% for i in range(100) %}{% set ns.l = [ns.l, ns.l] %}{% endfor %}{{ ns.l | "
+      "tojson }}",
+      "{% set ns = namespace(l=[1], k=[1]) %}{% for i in range(90) %}{% set ns.l = [ns.l, ns.l] %}{% set ns.k = [ns.k, "
+      "ns.k] %}{% endfor %}{{ ns.l == ns.k }}",
       "{% set ns = namespace() %}{% set ns.self = ns %}{{ ns }}",
       "{% for i in range(100000) %}{{ '%10000d' % i }}{% endfor %}",
       "{{ 'x'.ljust(10**11) }}",
@@ -228,12 +240,22 @@ TEST(ChatTemplateLimits, DeepSourceIsAParseError) {
     return out;
   };
   const int n = 100000;
-  const std::string sources[] = {
-      "{{ " + repeat("(", n), "{{ " + repeat("[", n), "{{ " + repeat("{1:", n), "{{ " + repeat("-", n) + "1 }}",
-      "{{ " + repeat("not ", n) + "1 }}", "{{ 1" + repeat(" + 1", n) + " }}", "{{ 1" + repeat(".a", n) + " }}",
-      "{{ 1" + repeat("|abs", n) + " }}", "{{ 1" + repeat("()", n) + " }}", "{{ " + repeat("1 if 1 else ", n) + "1 }}",
-      repeat("{% if 1 %}", n), repeat("{% for x in y %}", n), repeat("{% macro m() %}", n), "{{ a" + repeat("[a", n) + " }}",
-      "{{ f(" + repeat("f(", n), "{% set " + repeat("(", n) + " %}"};
+  const std::string sources[] = {"{{ " + repeat("(", n),
+                                 "{{ " + repeat("[", n),
+                                 "{{ " + repeat("{1:", n),
+                                 "{{ " + repeat("-", n) + "1 }}",
+                                 "{{ " + repeat("not ", n) + "1 }}",
+                                 "{{ 1" + repeat(" + 1", n) + " }}",
+                                 "{{ 1" + repeat(".a", n) + " }}",
+                                 "{{ 1" + repeat("|abs", n) + " }}",
+                                 "{{ 1" + repeat("()", n) + " }}",
+                                 "{{ " + repeat("1 if 1 else ", n) + "1 }}",
+                                 repeat("{% if 1 %}", n),
+                                 repeat("{% for x in y %}", n),
+                                 repeat("{% macro m() %}", n),
+                                 "{{ a" + repeat("[a", n) + " }}",
+                                 "{{ f(" + repeat("f(", n),
+                                 "{% set " + repeat("(", n) + " %}"};
   for (const auto& source : sources) {
     EXPECT_EQ(ChatTemplate::parse(source).status().code(), absl::StatusCode::kInvalidArgument) << source.substr(0, 40);
   }
@@ -256,7 +278,8 @@ TEST(ChatTemplateLimits, ALongConversationFits) {
   for (int i = 0; i < 5000; ++i) {
     variables["messages"].push_back({{"role", i % 2 ? "assistant" : "user"}, {"content", std::string(1000, 'x')}});
   }
-  const auto result = parsed("{% for m in messages %}{{ '<|' + m.role + '|>' + m.content | trim + '\n' }}{% endfor %}")->render(variables);
+  const auto result = parsed("{% for m in messages %}{{ '<|' + m.role + '|>' + m.content | trim + '\n' }}{% endfor %}")
+                          ->render(variables);
   ASSERT_TRUE(result.ok()) << result.status();
   EXPECT_GT(result->size(), 5000u * 1000u);
 }
@@ -288,7 +311,8 @@ TEST(ChatTemplateFuzz, MutatedRowsReturn) {
         case 1: input.erase(at, 1 + random() % 3); break;
         default: input.insert(at, input.substr(at, random() % 12)); break;
       }
-      const std::string bytes = input + '\0' + row["variables"].dump(-1, ' ', false, ordered_json::error_handler_t::replace);
+      const std::string bytes =
+          input + '\0' + row["variables"].dump(-1, ' ', false, ordered_json::error_handler_t::replace);
       EXPECT_EQ(LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size()), 0);
     }
   }
