@@ -49,33 +49,49 @@ struct Panel {
   Value x;
 };
 
-// The point's level beside it, unless another label is too close already.
-void draw_level(Svg* svg, Point at, const std::string& level, const std::string& color, std::vector<Point>* taken) {
-  constexpr double kClearXPx = 26, kClearYPx = 13;
-  const Point label{at.x - 8, at.y - 9};
-  for (const Point& other : *taken) {
-    if (std::fabs(other.x - label.x) < kClearXPx && std::fabs(other.y - label.y) < kClearYPx) return;
-  }
-  taken->push_back(label);
-  svg->text(label, level, fmt::format("font-size=\"11\" text-anchor=\"end\" fill=\"{}\"", color));
-}
-
-void draw_curve(Svg* svg, const FrontierRun& run, const Panel& panel, const Axis& x_axis, const Axis& y_axis,
-                const std::string& color, std::vector<Point>* taken) {
+// A curve in pixels, and the level of each of its points.
+struct Curve {
   std::vector<Point> points;
   std::vector<const FrontierPoint*> levels;
+  std::string color;
+};
+
+Curve place_curve(const FrontierRun& run, const Value& x, const Axis& x_axis, const Axis& y_axis, const char* color) {
+  Curve curve{{}, {}, color};
   for (const FrontierPoint& level : run.points) {
-    const double x = panel.x(level);
-    if (!std::isfinite(x) || level.output_tokens_per_s <= 0.0) continue;
-    points.push_back({x_axis.pixel(x), y_axis.pixel(level.output_tokens_per_s)});
-    levels.push_back(&level);
+    if (!std::isfinite(x(level)) || level.output_tokens_per_s <= 0.0) continue;
+    curve.points.push_back({x_axis.pixel(x(level)), y_axis.pixel(level.output_tokens_per_s)});
+    curve.levels.push_back(&level);
   }
-  svg->polyline(points, fmt::format("stroke=\"{}\" stroke-width=\"2.25\" stroke-linejoin=\"round\"", color));
-  for (size_t i = 0; i < points.size(); ++i) {
-    svg->circle(points[i], 4.25,
-                fmt::format("fill=\"{}\" stroke=\"{}\" stroke-width=\"2\"", levels[i]->client_bound ? "#ffffff" : color,
-                            color));
-    draw_level(svg, points[i], levels[i]->level, color, taken);
+  return curve;
+}
+
+void draw_curve(Svg* svg, const Curve& curve) {
+  svg->polyline(curve.points,
+                fmt::format("stroke=\"{}\" stroke-width=\"2.25\" stroke-linejoin=\"round\"", curve.color));
+  for (size_t i = 0; i < curve.points.size(); ++i) {
+    const char* fill = curve.levels[i]->client_bound ? "#ffffff" : curve.color.c_str();
+    svg->circle(curve.points[i], 4.25, fmt::format("fill=\"{}\" stroke=\"{}\" stroke-width=\"2\"", fill, curve.color));
+  }
+}
+
+// Each point's level beside it, on the side away from the line that leads to it; left out where another label is too
+// close.
+void draw_levels(Svg* svg, const Curve& curve, std::vector<Point>* taken) {
+  constexpr double kClearXPx = 26, kClearYPx = 13;
+  for (size_t i = 0; i < curve.points.size(); ++i) {
+    const Point at = curve.points[i];
+    const bool falling = i > 0 && curve.points[i - 1].y < at.y;
+    const Point label{falling ? at.x + 8 : at.x - 8, at.y - 9};
+    const bool crowded = std::any_of(taken->begin(), taken->end(), [&](const Point& other) {
+      return std::fabs(other.x - label.x) < kClearXPx && std::fabs(other.y - label.y) < kClearYPx;
+    });
+    if (crowded) continue;
+    taken->push_back(label);
+    svg->text(label, curve.levels[i]->level,
+              fmt::format("font-size=\"11\" text-anchor=\"{}\" fill=\"{}\" stroke=\"#ffffff\" stroke-width=\"3\" "
+                          "paint-order=\"stroke\"",
+                          falling ? "start" : "end", curve.color));
   }
 }
 
@@ -84,13 +100,13 @@ void draw_grid(Svg* svg, const Panel& panel, const Axis& x_axis, const Axis& y_a
   for (const double tick : y_axis.ticks()) {
     const double y = y_axis.pixel(tick);
     svg->line({panel.left, y}, {right, y}, R"(stroke="#e4e7eb")");
-    svg->text({panel.left - 9, y + 4}, Axis::tick_label(tick), R"(font-size="12" text-anchor="end" fill="#52606d")");
+    svg->text({panel.left - 9, y + 4}, y_axis.tick_label(tick), R"(font-size="12" text-anchor="end" fill="#52606d")");
   }
   for (const double tick : x_axis.ticks()) {
     const double x = x_axis.pixel(tick);
     svg->line({x, kPanelTopPx}, {x, bottom}, R"(stroke="#eef0f3")");
     svg->line({x, bottom}, {x, bottom + 5}, R"(stroke="#7b8794")");
-    svg->text({x, bottom + 20}, Axis::tick_label(tick), R"(font-size="12" text-anchor="middle" fill="#52606d")");
+    svg->text({x, bottom + 20}, x_axis.tick_label(tick), R"(font-size="12" text-anchor="middle" fill="#52606d")");
   }
   svg->line({panel.left, bottom}, {right, bottom}, R"(stroke="#7b8794")");
   svg->line({panel.left, kPanelTopPx}, {panel.left, bottom}, R"(stroke="#7b8794")");
@@ -109,10 +125,13 @@ void draw_panel(Svg* svg, const std::vector<FrontierRun>& runs, const Panel& pan
             R"(font-size="13" text-anchor="middle" fill="#323f4b")");
   svg->text({right, kPanelTopPx - 14}, "better: up and to the left",
             R"(font-size="11" text-anchor="end" fill="#7b8794")");
-  std::vector<Point> taken;
+  std::vector<Curve> curves;
   for (size_t i = 0; i < runs.size(); ++i) {
-    draw_curve(svg, runs[i], panel, x_axis, y_axis, kColors[i % std::size(kColors)], &taken);
+    curves.push_back(place_curve(runs[i], panel.x, x_axis, y_axis, kColors[i % std::size(kColors)]));
+    draw_curve(svg, curves.back());
   }
+  std::vector<Point> taken;
+  for (const Curve& curve : curves) draw_levels(svg, curve, &taken);
 }
 
 void draw_legend(Svg* svg, const std::vector<FrontierRun>& runs, double top) {

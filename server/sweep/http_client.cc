@@ -66,7 +66,7 @@ asio::awaitable<TransferEnd> HttpClient::exchange(HttpRequest request, ResponseS
   asio::steady_timer deadline(io_);
   deadline.expires_after(std::chrono::duration_cast<std::chrono::steady_clock::duration>(
       std::chrono::duration<double>(request.timeout_s)));
-  bool timed_out = false;
+  bool timed_out = false, resent = false;
   while (true) {
     // Shared with the timer's handler, which may already be queued when the attempt is over.
     const auto attempt = std::make_shared<Attempt>();
@@ -87,8 +87,12 @@ asio::awaitable<TransferEnd> HttpClient::exchange(HttpRequest request, ResponseS
     timed_out = attempt->timed_out;
     std::unique_ptr<Connection> connection = std::move(attempt->connection);
     const bool failed = attempt->end.error != TransferError::kNone;
-    if (failed && attempt->reused && !attempt->got_anything && !timed_out) continue;  // was closed while idle
+    if (failed && attempt->reused && !attempt->got_anything && !timed_out) {
+      resent = true;
+      continue;
+    }
     if (attempt->keep_alive && !timed_out) idle_.push_back(std::move(connection));
+    attempt->end.resent = resent;
     co_return attempt->end;
   }
 }

@@ -1,9 +1,9 @@
 // HTTP/1.1 over one pool of kept-alive connections; every exchange is a coroutine, none needs a thread.
 //
 // Owns: the idle connections. Threads: the io_context's only thread.
-// Errors: each exchange ends in a TransferEnd; nothing throws. A kept-alive connection that the server closed before it
-// sent one byte of the answer is replaced once, silently: that is the protocol's normal race, and its cost stays in the
-// latency.
+// Errors: each exchange ends in a TransferEnd; nothing throws. A kept-alive connection that the server closed before
+// one byte of the answer is replaced by another one: that is the protocol's normal race. The request is marked as
+// resent, and the time it cost stays in its latency.
 #pragma once
 
 #include <boost/asio/awaitable.hpp>

@@ -17,8 +17,9 @@ enum class Outcome {
   kFailed,     // everything else; `kind` says what
 };
 
-// What a completed request may still have lacked; such requests are counted, never hidden.
+// What was odd about a request that may still be completed; such requests are counted, never hidden.
 struct Anomalies {
+  bool resent = false;          // TransferEnd::resent
   bool missing_usage = false;   // tokens were counted from the chunks instead
   bool missing_done = false;    // a finish reason and a clean end, but no [DONE]
   bool empty_output = false;    // no chunk had text: no time to first token

@@ -27,7 +27,8 @@ json requests_json(const LevelSummary& s) {
 }
 
 json anomalies_json(const LevelSummary& s) {
-  return {{"missing_usage", s.missing_usage},
+  return {{"resent", s.resent},
+          {"missing_usage", s.missing_usage},
           {"missing_done", s.missing_done},
           {"empty_output", s.empty_output},
           {"token_mismatch", s.token_mismatch},

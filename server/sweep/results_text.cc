@@ -122,6 +122,7 @@ std::vector<std::string> level_warnings(const LevelResult& level) {
     warnings.push_back(fmt::format("{} x {}{}", count, kind, detail));
   }
   if (!level.client.bottleneck().empty()) warnings.push_back("client bottleneck: " + level.client.bottleneck());
+  warn_if(s.resent, "sent again on a fresh connection: the server had closed the kept-alive one", &warnings);
   warn_if(s.missing_usage, "completed without usage: their tokens are counted from the chunks", &warnings);
   warn_if(s.missing_done, "completed without [DONE]", &warnings);
   warn_if(s.empty_output, "completed without any text: they have no TTFT", &warnings);

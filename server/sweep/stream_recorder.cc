@@ -103,6 +103,7 @@ void StreamRecorder::fail(std::string kind, std::string detail) {
 RequestRecord StreamRecorder::finish(const TransferEnd& end, double now_s) {
   if (streaming_ && end.error == TransferError::kNone && !done_) parser_.finish();
   record_.end_s = now_s;
+  record_.anomalies.resent = end.resent;
   judge(end);
   record_.text_times_s.shrink_to_fit();
   return std::move(record_);

@@ -21,6 +21,7 @@ void count_outcome(const RequestRecord& r, LevelSummary* s) {
   s->timed_out += r.outcome == Outcome::kTimedOut;
   s->failed += r.outcome == Outcome::kFailed;
   if (r.outcome != Outcome::kCompleted) s->kind_examples.emplace(r.kind, r.detail);
+  s->resent += r.anomalies.resent;
   s->missing_usage += r.anomalies.missing_usage;
   s->missing_done += r.anomalies.missing_done;
   s->empty_output += r.anomalies.empty_output;

@@ -56,7 +56,7 @@ struct LevelSummary {
   int64_t sent = 0, completed = 0, rejected = 0, timed_out = 0, failed = 0;
   std::map<std::string, int64_t> kinds;              // every request is in exactly one
   std::map<std::string, std::string> kind_examples;  // the first detail of each kind that is not "completed"
-  int64_t missing_usage = 0, missing_done = 0, empty_output = 0, token_mismatch = 0, wrong_length = 0;
+  int64_t resent = 0, missing_usage = 0, missing_done = 0, empty_output = 0, token_mismatch = 0, wrong_length = 0;
 
   double duration_s = 0.0;
   Window window;

@@ -9,7 +9,8 @@ namespace assay::sweep {
 namespace {
 
 constexpr int kWantedTicks = 6;
-constexpr double kMargin = 1.06;  // room beyond the largest value
+constexpr double kMargin = 1.06;    // room beyond the largest value
+constexpr double kLogMargin = 1.3;  // and before the smallest, where the axis does not start at zero
 
 // The smallest of 1, 2, 5 times a power of ten that is not below `value`.
 double nice_step(double value) {
@@ -81,7 +82,7 @@ std::string Svg::finish() && {
 }
 
 Axis::Axis(double low, double high, bool logarithmic, double pixel_low, double pixel_high)
-    : low_(logarithmic ? low / kMargin / kMargin : 0.0),
+    : low_(logarithmic ? low / kLogMargin : 0.0),
       high_(high * kMargin),
       logarithmic_(logarithmic),
       pixel_low_(pixel_low),
@@ -105,9 +106,10 @@ double Axis::pixel(double value) const {
   return pixel_low_ + share * (pixel_high_ - pixel_low_);
 }
 
-std::string Axis::tick_label(double value) {
-  if (value >= 1e6) return fmt::format("{:g}M", value / 1e6);
-  if (value >= 1e4) return fmt::format("{:g}k", value / 1e3);
+std::string Axis::tick_label(double value) const {
+  const double largest = ticks_.empty() ? 0.0 : ticks_.back();
+  if (largest >= 1e7 && value >= 1e6) return fmt::format("{:g}M", value / 1e6);
+  if (largest >= 1e4 && value >= 1e3) return fmt::format("{:g}k", value / 1e3);
   return fmt::format("{:g}", std::round(value * 1e6) / 1e6);
 }
 

@@ -41,7 +41,7 @@ class Axis {
 
   double pixel(double value) const;
   const std::vector<double>& ticks() const { return ticks_; }
-  static std::string tick_label(double value);  // 250, 1.5k, 20k
+  std::string tick_label(double value) const;  // 250; 1.5k where the axis goes to ten thousands
 
  private:
   double low_, high_;

@@ -22,7 +22,8 @@ enum class TransferError {
 
 struct TransferEnd {
   TransferError error = TransferError::kNone;
-  std::string detail;  // of the system or the parser; may be empty
+  std::string detail;   // of the system or the parser; may be empty
+  bool resent = false;  // on a fresh connection, because a kept-alive one was closed before it said anything
 };
 
 class ResponseSink {

@@ -95,7 +95,7 @@ StubReply misbehave(int way) {
     case 12:
       return {{{0, start + http_chunk("")}}};  // ends cleanly, but never said why
     case 13:
-      return {{}, After::kCloseSilently};  // no answer at all
+      return {{{0, "HTTP/1.1 200 OK\r\nContent-"}}, After::kCloseSilently};
     case 14:
       return {{{0, tokens + http_chunk(sse("[DONE]")) + http_chunk("")}}};  // no usage
     case 15:
@@ -133,16 +133,28 @@ TEST(Level, RefusedConnectionsAreCounted) {
   EXPECT_EQ(s.failed, 20);
 }
 
-TEST(Level, OneConnectionPerSlotIsKeptAndAStaleOneReplaced) {
+TEST(Level, OneConnectionPerSlotIsKeptAndAClosedOneReplaced) {
   StubServer keeping([](const StubRequest&) { return token_stream(10, 0, 0); });
-  EXPECT_EQ(summarize(run_against(keeping.port(), closed_loop(3, 60)).records, {}, false).completed, 60);
+  const LevelSummary kept = summarize(run_against(keeping.port(), closed_loop(3, 60)).records, {}, false);
+  EXPECT_EQ(kept.completed, 60);
+  EXPECT_EQ(kept.resent, 0);
   EXPECT_EQ(keeping.connections(), 3);
   StubServer closing([](const StubRequest& request) {
     StubReply reply = token_stream(10, 0, 0);
     if (request.index % 3 == 2) reply.after = StubReply::After::kCloseSilently;
     return reply;
   });
-  EXPECT_EQ(summarize(run_against(closing.port(), closed_loop(1, 12)).records, {}, false).completed, 12);
+  const LevelSummary replaced = summarize(run_against(closing.port(), closed_loop(1, 12)).records, {}, false);
+  EXPECT_EQ(replaced.completed, 12);
+  EXPECT_EQ(replaced.resent, 3);  // after the third, sixth and ninth
+  EXPECT_EQ(closing.connections(), 4);
+}
+
+TEST(Level, AServerThatHangsUpWithoutAWordFailsOnce) {
+  StubServer stub([](const StubRequest&) { return StubReply{{}, StubReply::After::kCloseSilently}; });
+  const LevelSummary s = summarize(run_against(stub.port(), closed_loop(2, 10)).records, {}, false);
+  EXPECT_EQ(s.kinds, (std::map<std::string, int64_t>{{"closed_early", 10}}));
+  EXPECT_EQ(stub.connections(), 10);
 }
 
 TEST(Level, SecondsEndTheLevelAndWhatRunsIsFinished) {

@@ -131,8 +131,9 @@ TEST(Axis, NiceTicks) {
   EXPECT_EQ(Axis(0, 94, false, 0, 100).ticks(), (std::vector<double>{0, 20, 40, 60, 80}));
   EXPECT_THAT(Axis(3, 900, true, 0, 100).ticks(), testing::ElementsAre(5, 10, 20, 50, 100, 200, 500));
   EXPECT_DOUBLE_EQ(Axis(0, 100 / 1.06, false, 50, 150).pixel(50), 100.0);
-  EXPECT_EQ(Axis::tick_label(20000), "20k");
-  EXPECT_EQ(Axis::tick_label(0.3), "0.3");
+  EXPECT_EQ(Axis(0, 20000, false, 0, 100).tick_label(5000), "5k");
+  EXPECT_EQ(Axis(0, 6000, false, 0, 100).tick_label(5000), "5000");
+  EXPECT_EQ(Axis(0, 1, false, 0, 100).tick_label(0.3), "0.3");
 }
 
 }  // namespace
