@@ -31,21 +31,40 @@ constexpr int kAccPairs = 2;
 #endif
 constexpr int kAccVectors = 4;
 
+// Asks for the record of the next tile ahead of its use, a part at a time so that the requests do not queue up: pages lie
+// anywhere, so the hardware cannot guess. Nothing after the last tile.
+class NextRecord {
+ public:
+  NextRecord(const AttentionBlock& b, int32_t tile, int32_t end) {
+    if (tile + 1 >= end) return;
+    next_ = b.cache->record_of(b.layer, b.pages, b.kv_head, (tile + 1) * kTileTokens);
+    end_ = next_ + b.cache->record_bytes;
+    part_ = b.cache->record_bytes / 8;
+  }
+  HWY_INLINE void prefetch_part() {
+    for (const std::byte* stop = std::min(end_, next_ + part_); next_ < stop; next_ += 64) hwy::Prefetch(next_);
+  }
+
+ private:
+  const std::byte* next_ = nullptr;
+  const std::byte* end_ = nullptr;
+  int64_t part_ = 0;
+};
+
 // K and V of one record as floats.
-void load_tile(const AttentionBlock& b, int32_t tile) {
+void load_tile(const AttentionBlock& b, int32_t tile, NextRecord& next) {
   const std::byte* record = b.cache->record_of(b.layer, b.pages, b.kv_head, tile * kTileTokens);
   with_elements(b.cache->dtype, record, [&](const auto* elements) {
-    const size_t dim = static_cast<size_t>(b.head_dim);
-    convert_to_f32(elements, dim * kTileTokens, b.k_tile);
+    const size_t dim = static_cast<size_t>(b.head_dim), half = dim * kTileTokens / 2;
+    convert_to_f32(elements, half, b.k_tile);
+    next.prefetch_part();
+    convert_to_f32(elements + half, half, b.k_tile + half);
     const auto* v = elements + ExactRecord::v_index(b.head_dim, 0, 0);
-    for (size_t t = 0; t < kTileTokens; ++t) convert_to_f32(v + t * dim, dim, b.v_tile + t * b.dim_stride);
+    for (size_t t = 0; t < kTileTokens; ++t) {
+      if (t % 8 == 0) next.prefetch_part();
+      convert_to_f32(v + t * dim, dim, b.v_tile + t * b.dim_stride);
+    }
   });
-}
-
-// Asks for the record of `tile` ahead of its use: pages lie anywhere, so the hardware cannot guess.
-void prefetch_tile(const AttentionBlock& b, int32_t tile) {
-  const std::byte* record = b.cache->record_of(b.layer, b.pages, b.kv_head, tile * kTileTokens);
-  for (int64_t offset = 0; offset < b.cache->record_bytes; offset += 64) hwy::Prefetch(record + offset);
 }
 
 // Scores of P pairs with the 16 tokens: even and odd channels in two sums, added at the end.
@@ -162,12 +181,15 @@ void AttendTilesKernel(const AttentionBlock& b, int32_t begin, int32_t end, Soft
   std::fill_n(state.sum, b.pairs, 0.0f);
   std::fill_n(state.acc, static_cast<int64_t>(b.pairs) * b.dim_stride, 0.0f);
   for (int32_t tile = begin; tile < end; ++tile) {
-    load_tile(b, tile);
-    if (tile + 1 < end) prefetch_tile(b, tile + 1);
+    NextRecord next(b, tile, end);
+    load_tile(b, tile, next);
+    next.prefetch_part();
     score_tile(b);
+    next.prefetch_part();
     for (int32_t pair = 0; pair < b.pairs; ++pair) {
       const int32_t visible = b.visible(pair, tile);
       if (visible > 0) softmax_pair(b, pair, visible, state);
+      next.prefetch_part();
     }
     accumulate_tile(b, tile, state.acc);
   }

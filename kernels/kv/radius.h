@@ -176,8 +176,8 @@ ASSAY_HOST_DEVICE float dither_radius(float kappa, float softmax_scale, const Di
   return softmax_scale * radius * norm_inflation(groups * group_size) * (1.0f + 0x1p-18f);
 }
 
-// Radius of the bypassed channels: they are exact, their own sum in float is not. `absolute_products` is the float sum
-// of |q_c k_c| over `count` bypassed channels.
+// Radius of channels read without loss, whose sum in float is not exact: bypassed channels, or all `count` = head_dim of a
+// row read from the backing store. `absolute_products` is the float sum of |q_c k_c| over them.
 ASSAY_HOST_DEVICE float bypass_radius(float softmax_scale, float absolute_products, int count) {
   return softmax_scale * absolute_products * dot_margin(count) * (1.0f + 0x1p-15f);
 }

@@ -11,6 +11,7 @@
 #include <numeric>
 #include <vector>
 
+#include "kernels/core/buffer.h"
 #include "kernels/cpu/cpu_device.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "tests/bench/onednn_matmul.h"
@@ -105,8 +106,9 @@ struct AttentionCase {
     view.num_kv_heads = kv_heads;
     view.head_dim = dim;
     view.record_bytes = ExactRecord::bytes(dim, DType::kBF16);
-    cache.assign(static_cast<size_t>(view.num_pages * view.page_layer_bytes() / 2), 0x3c00);
-    view.base = reinterpret_cast<std::byte*>(cache.data());
+    cache = Buffer::make(device, static_cast<size_t>(view.num_pages * view.page_layer_bytes()));
+    view.base = static_cast<std::byte*>(cache.data());
+    std::fill_n(reinterpret_cast<uint16_t*>(view.base), cache.bytes() / 2, uint16_t{0x3c00});
     pages.resize(static_cast<size_t>(view.num_pages));
     std::iota(pages.begin(), pages.end(), 0);
     for (int32_t s = 0; s < sequences; ++s) {
@@ -132,7 +134,8 @@ struct AttentionCase {
   AttentionShape shape;
   PagedKvView view;
   BatchView batch;
-  std::vector<uint16_t> cache;
+  CpuDevice device{1};
+  Buffer cache;
   std::vector<int32_t> pages, positions, owners, first_row;
   std::vector<float> qkv, out;
 };
@@ -143,7 +146,7 @@ void BM_Decode(benchmark::State& state) {
                   static_cast<int32_t>(state.range(2)), 128);
   CpuOps ops(static_cast<int>(state.range(3)));
   for (auto _ : state) c.run(ops);
-  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(c.cache.size()) * 2);
+  state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(c.cache.bytes()));
 }
 BENCHMARK(BM_Decode)->Args({32, 8192, 4, 1})->Args({32, 8192, 1, 1})->Args({1, 128, 4, 1})->Args({1, 128, 1, 1})
     ->MeasureProcessCPUTime()->Unit(benchmark::kMillisecond);
