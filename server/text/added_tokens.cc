@@ -90,7 +90,9 @@ int32_t TokenTrie::longest(std::string_view text, size_t at, size_t& length) con
   return found;
 }
 
-void AddedTokens::add(AddedToken token) { tokens_.push_back(std::move(token)); }
+void AddedTokens::add(AddedToken token) {
+  tokens_.push_back(std::move(token));
+}
 
 void AddedTokens::index(const Normalizer& normalizer) {
   for (size_t i = 0; i < tokens_.size(); ++i) {
@@ -107,7 +109,8 @@ void AddedTokens::index(const Normalizer& normalizer) {
 
 // Applies the flags of a token that was found; `last` is the end of the fragment before.
 bool AddedTokens::accept(const AddedToken& token, std::string_view text, size_t last, Fragment& match) const {
-  if (token.single_word && (ends_with_word(text.substr(0, match.begin)) || starts_with_word(text.substr(match.end)))) return false;
+  if (token.single_word && (ends_with_word(text.substr(0, match.begin)) || starts_with_word(text.substr(match.end))))
+    return false;
   if (token.lstrip) match.begin = std::max(last, space_before(text, match.begin));
   if (token.rstrip) match.end = space_behind(text, match.end);
   return true;

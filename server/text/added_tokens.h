@@ -1,4 +1,5 @@
-// The `added_tokens` of tokenizer.json: texts that are one token wherever they occur, found before the model sees the text.
+// The `added_tokens` of tokenizer.json: texts that are one token wherever they occur, found before the model sees the
+// text.
 //
 // Threads: immutable after the last add/index. Errors: LoadError from parse.
 #pragma once
@@ -33,8 +34,8 @@ struct Fragment {
   int32_t id;  // -1: text
 };
 
-// Texts to look for; of those that start at one place the longest is found. The search is linear in the length of the text
-// times the longest token.
+// Texts to look for; of those that start at one place the longest is found. The search is linear in the length of the
+// text times the longest token.
 class TokenTrie {
  public:
   void add(std::string_view text, int32_t index);

@@ -26,8 +26,8 @@ bool Bpe::append_bytes(std::string_view character, std::vector<int32_t>& symbols
   return true;
 }
 
-// An unknown token waits for the next known character, behind which byte tokens of the same stretch do not fall back: this is
-// the order that the format's own implementation gives.
+// An unknown token waits for the next known character, behind which byte tokens of the same stretch do not fall back:
+// this is the order that the format's own implementation gives.
 void Bpe::to_symbols(std::string_view piece, std::vector<int32_t>& symbols) const {
   bool waiting = false;
   for (size_t begin = 0; begin < piece.size();) {
@@ -97,7 +97,8 @@ void Bpe::merge_short(std::span<int32_t> symbols, std::vector<int32_t>& ids) con
   ids.insert(ids.end(), symbols.begin(), symbols.begin() + static_cast<ptrdiff_t>(n));
 }
 
-// A linked list of symbols and a heap of (rank, position); an entry whose rank is no longer that of its position is stale.
+// A linked list of symbols and a heap of (rank, position); an entry whose rank is no longer that of its position is
+// stale.
 void Bpe::merge_long(std::span<int32_t> symbols, Scratch& scratch, std::vector<int32_t>& ids) const {
   const auto n = static_cast<uint32_t>(symbols.size());
   auto& [unused, ranks, next, previous, heap] = scratch;

@@ -1,8 +1,8 @@
 // The byte-pair-encoding model: one piece of text -> ids.
 //
-// Starts from the characters (or, with byte_fallback, the bytes of unknown ones) and always joins the neighbours whose merge has
-// the lowest rank, leftmost first. Time n log n in the length of the piece.
-// Threads: immutable; a Scratch has one owner. Errors: LoadError from parse; encode cannot fail.
+// Starts from the characters (or, with byte_fallback, the bytes of unknown ones) and always joins the neighbours whose
+// merge has the lowest rank, leftmost first. Time n log n in the length of the piece. Threads: immutable; a Scratch has
+// one owner. Errors: LoadError from parse; encode cannot fail.
 #pragma once
 
 #include <array>
@@ -35,8 +35,8 @@ class Bpe {
   // `node`: the `model` of tokenizer.json.
   static Bpe parse(const JsonNode& node);
 
-  // Appends the ids of `piece` (valid UTF-8). Characters that the vocabulary cannot spell become the unknown token, or nothing
-  // where there is none.
+  // Appends the ids of `piece` (valid UTF-8). Characters that the vocabulary cannot spell become the unknown token, or
+  // nothing where there is none.
   void encode(std::string_view piece, Scratch& scratch, std::vector<int32_t>& ids) const;
 
   const Vocabulary& vocabulary() const { return vocabulary_; }
@@ -59,9 +59,9 @@ class Bpe {
 
   Vocabulary vocabulary_;
   MergeTable merges_;
-  std::vector<int32_t> character_ids_;    // of single characters below U+10000
-  std::array<int32_t, 256> byte_ids_{};   // of <0x00> ... <0xFF>
-  std::vector<bool> encodes_to_itself_;   // by id: merging the token's text gives this one token
+  std::vector<int32_t> character_ids_;   // of single characters below U+10000
+  std::array<int32_t, 256> byte_ids_{};  // of <0x00> ... <0xFF>
+  std::vector<bool> encodes_to_itself_;  // by id: merging the token's text gives this one token
   size_t longest_whole_bytes_ = 0;
   int32_t unknown_id_ = -1;
   bool fuse_unknown_ = false;

@@ -10,7 +10,9 @@ namespace {
 
 constexpr char32_t kIndexedCharacters = 0x10000;
 
-bool is_one_character(std::string_view text) { return !text.empty() && utf8_length_at(text, 0) == text.size(); }
+bool is_one_character(std::string_view text) {
+  return !text.empty() && utf8_length_at(text, 0) == text.size();
+}
 
 // An empty affix means none; published files have both spellings.
 void refuse_affix(const JsonNode& node, std::string_view key) {
@@ -21,7 +23,8 @@ void refuse_affix(const JsonNode& node, std::string_view key) {
 void refuse_dropout(const JsonNode& node) {
   const auto dropout = node.find("dropout");
   if (!dropout) return;
-  if (!dropout->value().is_number() || dropout->value().get<double>() != 0) dropout->fail("must be null or 0: serving is not random");
+  if (!dropout->value().is_number() || dropout->value().get<double>() != 0)
+    dropout->fail("must be null or 0: serving is not random");
 }
 
 }  // namespace
@@ -53,7 +56,8 @@ void Bpe::parse_vocabulary(const JsonNode& vocab) {
   };
   int64_t largest = -1;
   for (const auto& entry : vocab.value().items()) {
-    const bool plain = entry.value().is_number_unsigned() && entry.value().template get<uint64_t>() <= uint64_t{kLargestId};
+    const bool plain =
+        entry.value().is_number_unsigned() && entry.value().template get<uint64_t>() <= uint64_t{kLargestId};
     largest = std::max(largest, plain ? entry.value().template get<int64_t>() : id_of(entry).integer(0, kLargestId));
   }
   vocabulary_.reserve(vocab.value().size(), static_cast<int32_t>(largest + 1));
@@ -81,7 +85,8 @@ void Bpe::index_characters() {
     const char32_t c = utf8_next(text, end);
     if (c < kIndexedCharacters) character_ids_[c] = id;
   }
-  for (size_t byte = 0; byte < byte_ids_.size(); ++byte) byte_ids_[byte] = vocabulary_.find(fmt::format("<0x{:02X}>", byte));
+  for (size_t byte = 0; byte < byte_ids_.size(); ++byte)
+    byte_ids_[byte] = vocabulary_.find(fmt::format("<0x{:02X}>", byte));
 }
 
 // With ignore_merges every token counts, even one that no sequence of merges reaches.
@@ -131,8 +136,8 @@ void Bpe::add_merge(const JsonNode& node, std::string_view left, std::string_vie
   const int32_t left_id = id_of(left);
   const int32_t right_id = id_of(right);
   merges_.add(left_id, right_id, rank, id_of(std::string(left).append(right)));
-  // The symbols that meet are the characters at the seam; a token that text can start out with whole (a byte, the unknown
-  // token) is also a symbol itself.
+  // The symbols that meet are the characters at the seam; a token that text can start out with whole (a byte, the
+  // unknown token) is also a symbol itself.
   const std::string_view left_end = left.empty() ? left : left.substr(utf8_last_start(left));
   const std::string_view right_start = right.empty() ? right : right.substr(0, utf8_length_at(right, 0));
   for (const int32_t a : {left_id, vocabulary_.find(left_end)}) {

@@ -34,7 +34,9 @@ const Alphabet& alphabet() {
 
 }  // namespace
 
-char32_t byte_level_char(uint8_t byte) { return alphabet().chars[byte]; }
+char32_t byte_level_char(uint8_t byte) {
+  return alphabet().chars[byte];
+}
 
 void append_byte_level(std::string& out, std::string_view bytes) {
   const Alphabet& table = alphabet();

@@ -1,6 +1,7 @@
 // Token ids one at a time -> pieces of text that never end in half a character.
 //
-// Threads: one owner. Bound: holds at most one incomplete character or, for decoders that look at neighbours, a few tokens.
+// Threads: one owner. Bound: holds at most one incomplete character or, for decoders that look at neighbours, a few
+// tokens.
 #pragma once
 
 #include <cstdint>

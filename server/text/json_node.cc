@@ -18,7 +18,9 @@ std::string in_quotes(std::string_view text) {
   return fmt::format("\"{}...\"", text.substr(0, valid_utf8_prefix(text.substr(0, kLongestQuote))));
 }
 
-void JsonNode::fail(std::string_view what) const { throw LoadError(fmt::format("{}: {}", path_, what)); }
+void JsonNode::fail(std::string_view what) const {
+  throw LoadError(fmt::format("{}: {}", path_, what));
+}
 
 void JsonNode::require_object() const {
   if (!value_->is_object()) fail(fmt::format("must be an object, is {}", value_->type_name()));
@@ -43,7 +45,9 @@ size_t JsonNode::size() const {
   return value_->size();
 }
 
-JsonNode JsonNode::item(size_t i) const { return {value_->at(i), fmt::format("{}[{}]", path_, i)}; }
+JsonNode JsonNode::item(size_t i) const {
+  return {value_->at(i), fmt::format("{}[{}]", path_, i)};
+}
 
 const std::string& JsonNode::string() const {
   if (!value_->is_string()) fail(fmt::format("must be a string, is {}", value_->type_name()));
@@ -67,7 +71,8 @@ int64_t JsonNode::integer(int64_t low, int64_t high) const {
   if (!value_->is_number_integer()) fail(fmt::format("must be an integer, is {}", value_->type_name()));
   const bool too_large = value_->is_number_unsigned() && value_->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
   const int64_t number = too_large ? INT64_MAX : value_->get<int64_t>();
-  if (too_large || number < low || number > high) fail(fmt::format("must be from {} to {}, is {}", low, high, value_->dump()));
+  if (too_large || number < low || number > high)
+    fail(fmt::format("must be from {} to {}, is {}", low, high, value_->dump()));
   return number;
 }
 

@@ -1,7 +1,7 @@
 // A JSON value together with the path that leads to it, so that every complaint about a file names its field.
 //
-// Errors: inside the loader they travel as LoadError, an exception that Tokenizer::load turns into InvalidArgument; it never
-// leaves this folder. Threads: a view; the document must outlive it.
+// Errors: inside the loader they travel as LoadError, an exception that Tokenizer::load turns into InvalidArgument; it
+// never leaves this folder. Threads: a view; the document must outlive it.
 #pragma once
 
 #include <cstdint>

@@ -26,8 +26,9 @@ class MergeTable {
   const Merge& find(int32_t left, int32_t right) const;
   uint32_t rank(int32_t left, int32_t right) const { return find(left, right).rank; }
 
-  // Junctions: some merge has a left side that ends in symbol `left` and a right side that starts with symbol `right`. Where two
-  // symbols of a text have no junction no merge ever crosses, so the text may be cut there. May say yes for a few others.
+  // Junctions: some merge has a left side that ends in symbol `left` and a right side that starts with symbol `right`.
+  // Where two symbols of a text have no junction no merge ever crosses, so the text may be cut there. May say yes for a
+  // few others.
   void add_junction(int32_t left, int32_t right) { set_junction(junction_bit(left, right)); }
   bool has_junction(int32_t left, int32_t right) const {
     const uint64_t bit = junction_bit(left, right);
@@ -42,7 +43,9 @@ class MergeTable {
     return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
   }
   static uint64_t mix(uint64_t pair) { return (pair ^ pair >> 29) * 0x9E3779B97F4A7C15ull; }
-  static uint64_t junction_bit(int32_t left, int32_t right) { return mix(pair_of(left, right)) >> (64 - kJunctionBits); }
+  static uint64_t junction_bit(int32_t left, int32_t right) {
+    return mix(pair_of(left, right)) >> (64 - kJunctionBits);
+  }
   void set_junction(uint64_t bit) { junctions_[bit / 64] |= uint64_t{1} << (bit % 64); }
 
   std::vector<Merge> slots_ = std::vector<Merge>(2);  // open addressing, a power of two, at most half full

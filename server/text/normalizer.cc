@@ -10,7 +10,9 @@ namespace {
 
 constexpr int kDeepestSequence = 16;
 
-// Keeps the characters that `change` returns; it returns 0 to drop one. Clears at_origin when the first one goes.
+constexpr char32_t kDrop = UINT32_MAX;
+
+// Keeps the characters that `change` returns; it returns kDrop to drop one. Clears at_origin when the first one goes.
 template <class F>
 void map_chars(Segment& segment, F change) {
   std::string out;
@@ -18,8 +20,8 @@ void map_chars(Segment& segment, F change) {
   for (size_t i = 0; i < segment.text.size();) {
     const bool first = i == 0;
     const char32_t c = change(utf8_next(segment.text, i));
-    if (c != 0) append_utf8(out, c);
-    if (c == 0 && first) segment.at_origin = false;
+    if (c != kDrop) append_utf8(out, c);
+    if (c == kDrop && first) segment.at_origin = false;
   }
   segment.text = std::move(out);
 }
@@ -31,16 +33,17 @@ bool is_chinese(char32_t c) {
 }
 
 char32_t nmt(char32_t c) {
-  const bool control = (c >= 0x01 && c <= 0x08) || c == 0x0B || (c >= 0x0E && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F;
+  const bool control =
+      (c >= 0x01 && c <= 0x08) || c == 0x0B || (c >= 0x0E && c <= 0x1F) || c == 0x7F || c == 0x8F || c == 0x9F;
   const bool space = c == 0x09 || c == 0x0A || c == 0x0C || c == 0x0D || c == 0x1680 || (c >= 0x200B && c <= 0x200F) ||
                      c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xFEFF || c == 0xFFFD;
-  return control ? 0 : space ? ' ' : c;
+  return control ? kDrop : space ? U' ' : c;
 }
 
 char32_t clean(char32_t c) {
   const bool blank = c == '\t' || c == '\n' || c == '\r' || is_whitespace(c);
-  if (c == 0 || c == 0xFFFD || (!blank && is_other(c))) return 0;
-  return blank ? ' ' : c;
+  if (c == 0 || c == 0xFFFD || (!blank && is_other(c))) return kDrop;
+  return blank ? U' ' : c;
 }
 
 struct Apply {
@@ -74,7 +77,10 @@ struct Apply {
   }
   void operator()(Normalizer::Lowercase) const { segment.text = lowercase(segment.text); }
   void operator()(Normalizer::StripAccents) const {
-    map_chars(segment, [](char32_t c) { return is_mark(c) ? 0 : c; });
+    map_chars(segment, [](char32_t c) { return is_mark(c) ? kDrop : c; });
+  }
+  void operator()(Normalizer::StripNonspacing) const {
+    map_chars(segment, [](char32_t c) { return is_nonspacing_mark(c) ? kDrop : c; });
   }
   void operator()(Normalizer::Nmt) const { map_chars(segment, nmt); }
   void operator()(Normalizer::ByteLevel) const {
@@ -109,7 +115,7 @@ void Normalizer::add_bert(const JsonNode& node) {
   if (node.flag("handle_chinese_chars", true)) steps_.push_back(SpaceChinese{});
   if (node.flag("strip_accents", lower)) {
     steps_.push_back(NormalForm::kNfd);
-    steps_.push_back(StripAccents{});
+    steps_.push_back(StripNonspacing{});
   }
   if (lower) steps_.push_back(Lowercase{});
 }
@@ -145,9 +151,11 @@ void Normalizer::add(const JsonNode& node, int depth) {
   } else if (type == "BertNormalizer") {
     add_bert(node);
   } else {
-    node.at("type").fail(fmt::format(
-        "unknown normalizer {} (known: Sequence, NFC, NFD, NFKC, NFKD, Prepend, Replace, Strip, Lowercase, StripAccents, Nmt, "
-        "ByteLevel, BertNormalizer)", in_quotes(type)));
+    node.at("type").fail(
+        fmt::format("unknown normalizer {} (known: Sequence, NFC, NFD, NFKC, NFKD, Prepend, Replace, Strip, Lowercase, "
+                    "StripAccents, Nmt, "
+                    "ByteLevel, BertNormalizer)",
+                    in_quotes(type)));
   }
 }
 

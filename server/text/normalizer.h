@@ -15,8 +15,8 @@ namespace assay {
 
 // A stretch of text between added tokens.
 struct Segment {
-  std::string text;         // valid UTF-8
-  bool at_origin = false;   // its first character comes from the first character of the input
+  std::string text;        // valid UTF-8
+  bool at_origin = false;  // its first character comes from the first character of the input
 };
 
 class Normalizer {
@@ -37,14 +37,16 @@ class Normalizer {
     bool right;
   };
   struct Lowercase {};
-  struct StripAccents {};
+  struct StripAccents {};  // all marks
   struct Nmt {};
   struct ByteLevel {};
-  struct CleanText {};     // of BertNormalizer: control characters out, white space to spaces
-  struct SpaceChinese {};  // of BertNormalizer: spaces around CJK ideographs
+  struct StripNonspacing {};  // of BertNormalizer: non-spacing marks only
+  struct CleanText {};        // of BertNormalizer: control characters out, white space to spaces
+  struct SpaceChinese {};     // of BertNormalizer: spaces around CJK ideographs
 
  private:
-  using Step = std::variant<NormalForm, Prepend, Replace, Strip, Lowercase, StripAccents, Nmt, ByteLevel, CleanText, SpaceChinese>;
+  using Step = std::variant<NormalForm, Prepend, Replace, Strip, Lowercase, StripAccents, Nmt, ByteLevel,
+                            StripNonspacing, CleanText, SpaceChinese>;
 
   void add(const JsonNode& node, int depth);
   void add_bert(const JsonNode& node);

@@ -26,7 +26,8 @@ Pattern Pattern::regex(std::string_view expression) {
 void Pattern::Finder::find(std::string_view text, std::vector<ByteRange>& matches) {
   matches.clear();
   if (const auto* literal = std::get_if<std::string>(&pattern_->what_)) {
-    for (size_t at = text.find(*literal); at != std::string_view::npos; at = text.find(*literal, at + literal->size())) {
+    for (size_t at = text.find(*literal); at != std::string_view::npos;
+         at = text.find(*literal, at + literal->size())) {
       matches.push_back({at, at + literal->size()});
     }
     return;

@@ -1,6 +1,7 @@
 // The `pattern` of Split and Replace: a literal string or a regular expression.
 //
-// Threads: a Pattern is immutable; a Finder has one owner and must not outlive its Pattern. Errors: LoadError from parse.
+// Threads: a Pattern is immutable; a Finder has one owner and must not outlive its Pattern. Errors: LoadError from
+// parse.
 #pragma once
 
 #include <cstddef>

@@ -27,8 +27,10 @@ void PostProcessor::add(const JsonNode& node, int64_t largest_id, int depth) {
   } else if (type == "BertProcessing" || type == "RobertaProcessing") {
     add_pair(node, largest_id);
   } else if (type != "ByteLevel") {  // which only corrects offsets
-    node.at("type").fail(fmt::format("unknown post-processor {} (known: Sequence, TemplateProcessing, ByteLevel, BertProcessing, "
-                                     "RobertaProcessing)", in_quotes(type)));
+    node.at("type").fail(
+        fmt::format("unknown post-processor {} (known: Sequence, TemplateProcessing, ByteLevel, BertProcessing, "
+                    "RobertaProcessing)",
+                    in_quotes(type)));
   }
 }
 
@@ -45,7 +47,8 @@ void PostProcessor::add_template(const JsonNode& node, int64_t largest_id) {
       ids.push_back(kText);
     } else if (const auto special = part.find("SpecialToken")) {
       const JsonNode token_ids = node.at("special_tokens").at(special->at("id").string()).at("ids");
-      for (size_t k = 0; k < token_ids.size(); ++k) ids.push_back(static_cast<int32_t>(token_ids.item(k).integer(0, largest_id)));
+      for (size_t k = 0; k < token_ids.size(); ++k)
+        ids.push_back(static_cast<int32_t>(token_ids.item(k).integer(0, largest_id)));
     } else {
       part.fail("must be a Sequence or a SpecialToken");
     }

@@ -35,11 +35,16 @@ class Splitter {
   void run(const Piece& piece, const std::vector<Part>& parts, SplitBehavior behavior) {
     piece_ = &piece;
     switch (behavior) {
-      case SplitBehavior::kIsolated: return keep_if(parts, [](const Part&) { return true; });
-      case SplitBehavior::kRemoved: return keep_if(parts, [](const Part& part) { return !part.is_match; });
-      case SplitBehavior::kContiguous: return join(parts, [](bool previous, bool current) { return previous == current; });
-      case SplitBehavior::kMergedWithPrevious: return join(parts, [](bool previous, bool current) { return current && !previous; });
-      case SplitBehavior::kMergedWithNext: return join(parts, [](bool previous, bool current) { return previous && !current; });
+      case SplitBehavior::kIsolated:
+        return keep_if(parts, [](const Part&) { return true; });
+      case SplitBehavior::kRemoved:
+        return keep_if(parts, [](const Part& part) { return !part.is_match; });
+      case SplitBehavior::kContiguous:
+        return join(parts, [](bool previous, bool current) { return previous == current; });
+      case SplitBehavior::kMergedWithPrevious:
+        return join(parts, [](bool previous, bool current) { return current && !previous; });
+      case SplitBehavior::kMergedWithNext:
+        return join(parts, [](bool previous, bool current) { return previous && !current; });
     }
   }
 

@@ -1,7 +1,7 @@
 // The `pre_tokenizer` of tokenizer.json: cuts a segment into the pieces that the model merges one by one.
 //
-// Threads: immutable. Errors: LoadError from parse; apply cannot fail. Steps run in order, each on every piece by itself, so a
-// later step may cut (and see) what an earlier one has rewritten.
+// Threads: immutable. Errors: LoadError from parse; apply cannot fail. Steps run in order, each on every piece by
+// itself, so a later step may cut (and see) what an earlier one has rewritten.
 #pragma once
 
 #include <string>
@@ -22,7 +22,9 @@ struct Piece {
 
 struct Pieces {
   explicit Pieces(Segment segment);
-  std::string_view view(const Piece& piece) const { return std::string_view(text).substr(piece.begin, piece.end - piece.begin); }
+  std::string_view view(const Piece& piece) const {
+    return std::string_view(text).substr(piece.begin, piece.end - piece.begin);
+  }
 
   std::string text;
   std::vector<Piece> list;  // in order, none empty

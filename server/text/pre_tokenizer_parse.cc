@@ -11,7 +11,8 @@ constexpr int kDeepestSequence = 16;
 constexpr int64_t kLongestPiece = 1 << 20;
 
 // The expression that ByteLevel with use_regex stands for.
-constexpr std::string_view kByteLevelRegex = R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
+constexpr std::string_view kByteLevelRegex =
+    R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)";
 
 SplitBehavior parse_behavior(const JsonNode& node) {
   const std::string& name = node.string();
@@ -20,8 +21,9 @@ SplitBehavior parse_behavior(const JsonNode& node) {
   if (name == "MergedWithPrevious") return SplitBehavior::kMergedWithPrevious;
   if (name == "MergedWithNext") return SplitBehavior::kMergedWithNext;
   if (name == "Contiguous") return SplitBehavior::kContiguous;
-  node.fail(fmt::format("unknown behavior {} (known: Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous)",
-                        in_quotes(name)));
+  node.fail(
+      fmt::format("unknown behavior {} (known: Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous)",
+                  in_quotes(name)));
 }
 
 }  // namespace
@@ -65,7 +67,8 @@ void PreTokenizer::add(const JsonNode& node, int depth) {
     const JsonNode list = node.at("pretokenizers");
     for (size_t i = 0; i < list.size(); ++i) add(list.item(i), depth + 1);
   } else if (type == "Split") {
-    steps_.push_back(Split{Pattern::parse(node.at("pattern")), parse_behavior(node.at("behavior")), node.flag("invert", false)});
+    steps_.push_back(
+        Split{Pattern::parse(node.at("pattern")), parse_behavior(node.at("behavior")), node.flag("invert", false)});
   } else if (type == "ByteLevel") {
     add_byte_level(node);
   } else if (type == "Metaspace") {
@@ -88,9 +91,11 @@ void PreTokenizer::add(const JsonNode& node, int depth) {
     steps_.push_back(SplitChars{is_whitespace, SplitBehavior::kRemoved});
     steps_.push_back(SplitChars{is_punctuation, SplitBehavior::kIsolated});
   } else {
-    node.at("type").fail(fmt::format(
-        "unknown pre-tokenizer {} (known: Sequence, Split, ByteLevel, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit, "
-        "CharDelimiterSplit, FixedLength, BertPreTokenizer)", in_quotes(type)));
+    node.at("type").fail(
+        fmt::format("unknown pre-tokenizer {} (known: Sequence, Split, ByteLevel, Metaspace, Digits, Punctuation, "
+                    "Whitespace, WhitespaceSplit, "
+                    "CharDelimiterSplit, FixedLength, BertPreTokenizer)",
+                    in_quotes(type)));
   }
 }
 

@@ -13,7 +13,9 @@ namespace {
 constexpr size_t kJitStackStart = 64 << 10;
 constexpr size_t kJitStackLargest = 64 << 20;
 
-PCRE2_SPTR bytes_of(std::string_view text) { return reinterpret_cast<PCRE2_SPTR>(text.data()); }
+PCRE2_SPTR bytes_of(std::string_view text) {
+  return reinterpret_cast<PCRE2_SPTR>(text.data());
+}
 
 std::string message_of(int code) {
   PCRE2_UCHAR buffer[256];
@@ -26,19 +28,20 @@ std::string message_of(int code) {
 absl::StatusOr<Regex> Regex::compile(std::string_view oniguruma_pattern) {
   const auto pattern = translate_regex(oniguruma_pattern);
   if (!pattern.ok()) return pattern.status();
-  std::unique_ptr<pcre2_compile_context, void (*)(pcre2_compile_context*)> context(pcre2_compile_context_create(nullptr),
-                                                                                  pcre2_compile_context_free);
+  std::unique_ptr<pcre2_compile_context, void (*)(pcre2_compile_context*)> context(
+      pcre2_compile_context_create(nullptr), pcre2_compile_context_free);
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   int error = 0;
   size_t offset = 0;
-  pcre2_code* code = pcre2_compile(bytes_of(*pattern), pattern->size(), PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &error, &offset,
-                                   context.get());
+  pcre2_code* code = pcre2_compile(bytes_of(*pattern), pattern->size(), PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE, &error,
+                                   &offset, context.get());
   if (code == nullptr) {
     return absl::InvalidArgumentError(fmt::format("bad regular expression \"{}\": {} near byte {}",
                                                   oniguruma_pattern.substr(0, 200), message_of(error), offset));
   }
   Regex regex;
-  regex.code_ = std::shared_ptr<const pcre2_code>(code, [](const pcre2_code* p) { pcre2_code_free(const_cast<pcre2_code*>(p)); });
+  regex.code_ =
+      std::shared_ptr<const pcre2_code>(code, [](const pcre2_code* p) { pcre2_code_free(const_cast<pcre2_code*>(p)); });
   regex.jit_ = pcre2_jit_compile(code, PCRE2_JIT_COMPLETE) == 0;
   return regex;
 }
@@ -60,8 +63,8 @@ void Regex::Matcher::reset(std::string_view text) {
   last_end_.reset();
 }
 
-// The JIT runs on 32 kB of machine stack at first; the few inputs that need more get a stack that grows, then the interpreter,
-// which keeps its backtracking points on the heap.
+// The JIT runs on 32 kB of machine stack at first; the few inputs that need more get a stack that grows, then the
+// interpreter, which keeps its backtracking points on the heap.
 int Regex::Matcher::match_with_large_stack() {
   if (!stack_) {
     stack_.reset(pcre2_jit_stack_create(kJitStackStart, kJitStackLargest, nullptr));
@@ -69,7 +72,8 @@ int Regex::Matcher::match_with_large_stack() {
   }
   const int result = pcre2_jit_match(code_, bytes_of(text_), text_.size(), at_, 0, data_.get(), context_.get());
   if (result != PCRE2_ERROR_JIT_STACKLIMIT) return result;
-  return pcre2_match(code_, bytes_of(text_), text_.size(), at_, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data_.get(), context_.get());
+  return pcre2_match(code_, bytes_of(text_), text_.size(), at_, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT, data_.get(),
+                     context_.get());
 }
 
 bool Regex::Matcher::search() {

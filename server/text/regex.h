@@ -1,7 +1,8 @@
 // Regular expressions of tokenizer.json over PCRE2 with JIT.
 //
-// Threads: a Regex is immutable and shared; each search makes its own Regex::Matcher. Errors: compile says what is wrong with the
-// pattern. A search never fails for the length of its input: beyond the JIT stack it goes on in the interpreter, without limits.
+// Threads: a Regex is immutable and shared; each search makes its own Regex::Matcher. Errors: compile says what is
+// wrong with the pattern. A search never fails for the length of its input: beyond the JIT stack it goes on in the
+// interpreter, without limits.
 #pragma once
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -20,7 +21,8 @@ class Regex {
  public:
   static absl::StatusOr<Regex> compile(std::string_view oniguruma_pattern);
 
-  // Finds the matches in one text, left to right, without overlap; an empty match right behind the last match is passed over.
+  // Finds the matches in one text, left to right, without overlap; an empty match right behind the last match is passed
+  // over.
   class Matcher {
    public:
     // Both must outlive the matcher. `text` must be valid UTF-8.
@@ -36,7 +38,9 @@ class Regex {
     template <auto F>
     struct Free {
       template <class T>
-      void operator()(T* p) const { F(p); }
+      void operator()(T* p) const {
+        F(p);
+      }
     };
 
     const pcre2_code* code_;

@@ -51,38 +51,70 @@ class Translator {
 
   void item() {
     switch (peek()) {
-      case '\\': return escape();
-      case '[': return char_class();
-      case '(': return group();
-      case '{': return interval();
-      default: return copy();
+      case '\\':
+        return escape();
+      case '[':
+        return char_class();
+      case '(':
+        return group();
+      case '{':
+        return interval();
+      default:
+        return copy();
     }
   }
 
   void escape() {
     switch (peek(1)) {
-      case 's': return replace(2, fmt::format("[{}]", kSpace));
-      case 'S': return replace(2, fmt::format("[^{}]", kSpace));
-      case 'w': return replace(2, fmt::format("[{}]", kWord));
-      case 'W': return replace(2, fmt::format("[^{}]", kWord));
-      case 'h': return replace(2, fmt::format("[{}]", kHex));
-      case 'H': return replace(2, fmt::format("[^{}]", kHex));
-      case 'b': return replace(2, fmt::format("(?:(?<=[{0}])(?![{0}])|(?<![{0}])(?=[{0}]))", kWord));
-      case 'B': return replace(2, fmt::format("(?:(?<=[{0}])(?=[{0}])|(?<![{0}])(?![{0}]))", kWord));
-      case 'd': case 'D': case 'A': case 'Z': case 'z': case 'G': case 'K': case 'R': case 'k': case 'g': return copy(2);
-      default: return common_escape();
+      case 's':
+        return replace(2, fmt::format("[{}]", kSpace));
+      case 'S':
+        return replace(2, fmt::format("[^{}]", kSpace));
+      case 'w':
+        return replace(2, fmt::format("[{}]", kWord));
+      case 'W':
+        return replace(2, fmt::format("[^{}]", kWord));
+      case 'h':
+        return replace(2, fmt::format("[{}]", kHex));
+      case 'H':
+        return replace(2, fmt::format("[^{}]", kHex));
+      case 'b':
+        return replace(2, fmt::format("(?:(?<=[{0}])(?![{0}])|(?<![{0}])(?=[{0}]))", kWord));
+      case 'B':
+        return replace(2, fmt::format("(?:(?<=[{0}])(?=[{0}])|(?<![{0}])(?![{0}]))", kWord));
+      case 'd':
+      case 'D':
+      case 'A':
+      case 'Z':
+      case 'z':
+      case 'G':
+      case 'K':
+      case 'R':
+      case 'k':
+      case 'g':
+        return copy(2);
+      default:
+        return common_escape();
     }
   }
 
   void class_escape() {
     switch (peek(1)) {
-      case 's': return replace(2, kSpace);
-      case 'S': return replace(2, "\\P{White_Space}");
-      case 'w': return replace(2, kWord);
-      case 'h': return replace(2, kHex);
-      case 'b': return replace(2, "\\x08");
-      case 'd': case 'D': return copy(2);
-      default: return common_escape();
+      case 's':
+        return replace(2, kSpace);
+      case 'S':
+        return replace(2, "\\P{White_Space}");
+      case 'w':
+        return replace(2, kWord);
+      case 'h':
+        return replace(2, kHex);
+      case 'b':
+        return replace(2, "\\x08");
+      case 'd':
+      case 'D':
+        return copy(2);
+      default:
+        return common_escape();
     }
   }
 
@@ -90,13 +122,26 @@ class Translator {
   void common_escape() {
     const char c = peek(1);
     switch (c) {
-      case '\0': return fail("a single backslash");
-      case 'v': return replace(2, "\\x0B");
-      case 'n': case 't': case 'r': case 'f': case 'a': case 'e': return copy(2);
-      case 'u': return code_unit();
-      case 'x': return hex();
-      case 'p': case 'P': return property();
-      default: break;
+      case '\0':
+        return fail("a single backslash");
+      case 'v':
+        return replace(2, "\\x0B");
+      case 'n':
+      case 't':
+      case 'r':
+      case 'f':
+      case 'a':
+      case 'e':
+        return copy(2);
+      case 'u':
+        return code_unit();
+      case 'x':
+        return hex();
+      case 'p':
+      case 'P':
+        return property();
+      default:
+        break;
     }
     if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) return fail(fmt::format("the escape \\{}", c));
     copy(2);
@@ -208,6 +253,8 @@ class Translator {
 
 }  // namespace
 
-absl::StatusOr<std::string> translate_regex(std::string_view pattern) { return Translator(pattern).run(); }
+absl::StatusOr<std::string> translate_regex(std::string_view pattern) {
+  return Translator(pattern).run();
+}
 
 }  // namespace assay

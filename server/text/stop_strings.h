@@ -1,9 +1,9 @@
 // Finds stop strings in text that arrives in pieces and says what may be sent.
 //
-// The match that ends first wins; of several that end at the same place, the one that starts first. The answer therefore does
-// not depend on how the text is cut into pieces. Held back: exactly the longest suffix that is a proper prefix of a stop string.
-// A stop string that is the text of a special token never shows up in text from which special tokens are skipped: the caller
-// passes such tokens to the engine as stop ids.
+// The match that ends first wins; of several that end at the same place, the one that starts first. The answer
+// therefore does not depend on how the text is cut into pieces. Held back: exactly the longest suffix that is a proper
+// prefix of a stop string. A stop string that is the text of a special token never shows up in text from which special
+// tokens are skipped: the caller passes such tokens to the engine as stop ids.
 //
 // Threads: one owner. Cost: O(1) amortised per byte, plus the length of the held text per piece.
 // Errors: none; empty stop strings match nothing.
@@ -42,9 +42,9 @@ class StopStrings {
   };
   struct Node {
     std::vector<Edge> edges;
-    int fail = 0;           // longest proper suffix that is also in the tree
-    size_t depth = 0;       // length of the prefix that the node stands for
-    int stop = -1;          // longest stop string that ends here
+    int fail = 0;      // longest proper suffix that is also in the tree
+    size_t depth = 0;  // length of the prefix that the node stands for
+    int stop = -1;     // longest stop string that ends here
   };
 
   int child(int node, unsigned char byte) const;

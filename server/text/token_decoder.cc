@@ -28,9 +28,15 @@ struct MakeFilter {
   std::unique_ptr<TokenFilter> operator()(TokenDecoder::ByteLevel) const { return make_byte_level_filter(next); }
   std::unique_ptr<TokenFilter> operator()(TokenDecoder::ByteFallback) const { return make_byte_fallback_filter(next); }
   std::unique_ptr<TokenFilter> operator()(TokenDecoder::Fuse) const { return make_fuse_filter(next); }
-  std::unique_ptr<TokenFilter> operator()(const TokenDecoder::Replace& step) const { return make_replace_filter(step, next); }
-  std::unique_ptr<TokenFilter> operator()(const TokenDecoder::Strip& step) const { return make_strip_filter(step, next); }
-  std::unique_ptr<TokenFilter> operator()(const TokenDecoder::Metaspace& step) const { return make_metaspace_filter(step, next); }
+  std::unique_ptr<TokenFilter> operator()(const TokenDecoder::Replace& step) const {
+    return make_replace_filter(step, next);
+  }
+  std::unique_ptr<TokenFilter> operator()(const TokenDecoder::Strip& step) const {
+    return make_strip_filter(step, next);
+  }
+  std::unique_ptr<TokenFilter> operator()(const TokenDecoder::Metaspace& step) const {
+    return make_metaspace_filter(step, next);
+  }
 };
 
 }  // namespace
@@ -57,7 +63,9 @@ void TokenDecoder::add(const JsonNode& node, int depth) {
   } else if (type == "Replace") {
     steps_.push_back(Replace{Pattern::parse(node.at("pattern")), node.at("content").string()});
   } else if (type == "Strip") {
-    const auto count = [&](std::string_view key) { return static_cast<size_t>(node.at(key).integer(0, kMostStripped)); };
+    const auto count = [&](std::string_view key) {
+      return static_cast<size_t>(node.at(key).integer(0, kMostStripped));
+    };
     steps_.push_back(Strip{node.at("content").character(), count("start"), count("stop")});
   } else if (type == "Metaspace") {
     const auto replacement = node.find("replacement");
@@ -65,8 +73,9 @@ void TokenDecoder::add(const JsonNode& node, int depth) {
     const bool drop_first = scheme ? scheme->string() != "never" : node.flag("add_prefix_space", true);
     steps_.push_back(Metaspace{replacement ? replacement->character() : U'\u2581', drop_first});
   } else {
-    node.at("type").fail(fmt::format(
-        "unknown decoder {} (known: Sequence, ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace)", in_quotes(type)));
+    node.at("type").fail(
+        fmt::format("unknown decoder {} (known: Sequence, ByteLevel, ByteFallback, Fuse, Replace, Strip, Metaspace)",
+                    in_quotes(type)));
   }
 }
 

@@ -1,8 +1,8 @@
 // The `decoder` of tokenizer.json: token texts -> running text, one token at a time.
 //
-// A decoder is a chain of filters. Text flows through them in parts of tokens; a part never ends inside a character. One chain
-// serves whole and incremental decoding, so the two agree by construction.
-// Threads: TokenDecoder is immutable and must outlive its chains; a chain has one owner. Errors: LoadError from parse.
+// A decoder is a chain of filters. Text flows through them in parts of tokens; a part never ends inside a character.
+// One chain serves whole and incremental decoding, so the two agree by construction. Threads: TokenDecoder is immutable
+// and must outlive its chains; a chain has one owner. Errors: LoadError from parse.
 #pragma once
 
 #include <cstdint>

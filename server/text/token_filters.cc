@@ -210,11 +210,21 @@ int hex_value(char c) {
 
 }  // namespace
 
-std::unique_ptr<TokenFilter> make_sink(std::string& out) { return std::make_unique<Sink>(out); }
-std::unique_ptr<TokenFilter> make_space_filter(TokenFilter& next) { return std::make_unique<SpaceFilter>(next); }
-std::unique_ptr<TokenFilter> make_byte_level_filter(TokenFilter& next) { return std::make_unique<ByteLevelFilter>(next); }
-std::unique_ptr<TokenFilter> make_byte_fallback_filter(TokenFilter& next) { return std::make_unique<ByteFallbackFilter>(next); }
-std::unique_ptr<TokenFilter> make_fuse_filter(TokenFilter& next) { return std::make_unique<FuseFilter>(next); }
+std::unique_ptr<TokenFilter> make_sink(std::string& out) {
+  return std::make_unique<Sink>(out);
+}
+std::unique_ptr<TokenFilter> make_space_filter(TokenFilter& next) {
+  return std::make_unique<SpaceFilter>(next);
+}
+std::unique_ptr<TokenFilter> make_byte_level_filter(TokenFilter& next) {
+  return std::make_unique<ByteLevelFilter>(next);
+}
+std::unique_ptr<TokenFilter> make_byte_fallback_filter(TokenFilter& next) {
+  return std::make_unique<ByteFallbackFilter>(next);
+}
+std::unique_ptr<TokenFilter> make_fuse_filter(TokenFilter& next) {
+  return std::make_unique<FuseFilter>(next);
+}
 std::unique_ptr<TokenFilter> make_replace_filter(const TokenDecoder::Replace& step, TokenFilter& next) {
   return std::make_unique<ReplaceFilter>(step, next);
 }

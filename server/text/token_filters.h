@@ -15,7 +15,8 @@ std::unique_ptr<TokenFilter> make_space_filter(TokenFilter& next);
 std::unique_ptr<TokenFilter> make_byte_level_filter(TokenFilter& next);
 std::unique_ptr<TokenFilter> make_byte_fallback_filter(TokenFilter& next);
 std::unique_ptr<TokenFilter> make_fuse_filter(TokenFilter& next);
-std::unique_ptr<TokenFilter> make_replace_filter(const TokenDecoder::Replace& step, TokenFilter& next);  // step outlives it
+std::unique_ptr<TokenFilter> make_replace_filter(const TokenDecoder::Replace& step,
+                                                 TokenFilter& next);  // step outlives it
 std::unique_ptr<TokenFilter> make_strip_filter(const TokenDecoder::Strip& step, TokenFilter& next);
 std::unique_ptr<TokenFilter> make_metaspace_filter(const TokenDecoder::Metaspace& step, TokenFilter& next);
 

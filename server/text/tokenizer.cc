@@ -37,7 +37,8 @@ std::optional<std::string> read_file(const std::filesystem::path& path) {
   std::error_code error;
   if (!std::filesystem::is_regular_file(path, error)) return std::nullopt;
   const uintmax_t size = std::filesystem::file_size(path, error);
-  if (error || size > kLargestFileBytes) throw LoadError(fmt::format("cannot be read, or is above {} bytes", kLargestFileBytes));
+  if (error || size > kLargestFileBytes)
+    throw LoadError(fmt::format("cannot be read, or is above {} bytes", kLargestFileBytes));
   std::string text(size, '\0');
   std::ifstream file(path, std::ios::binary);
   if (!file.read(text.data(), static_cast<std::streamsize>(size))) throw LoadError("cannot be read");
@@ -78,7 +79,8 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> Tokenizer::load(const std::stri
     if (!text) return absl::NotFoundError(fmt::format("{}: there is no tokenizer.json in this folder", dir));
     auto tokenizer = parse_tokenizer_json(*text, read_config(dir));
     if (tokenizer.ok()) return tokenizer;
-    return absl::Status(tokenizer.status().code(), fmt::format("{}: {}", dir, std::string(tokenizer.status().message())));
+    return absl::Status(tokenizer.status().code(),
+                        fmt::format("{}: {}", dir, std::string(tokenizer.status().message())));
   } catch (const LoadError& error) {
     return absl::InvalidArgumentError(fmt::format("{}: {}", dir, error.what()));
   }

@@ -28,17 +28,18 @@ class Tokenizer {
  public:
   virtual ~Tokenizer() = default;
 
-  // `dir`: folder with tokenizer.json; tokenizer_config.json, special_tokens_map.json and chat_template.jinja are read where
-  // present. NotFound: no tokenizer.json. InvalidArgument: names the file and the field and says what would be right.
+  // `dir`: folder with tokenizer.json; tokenizer_config.json, special_tokens_map.json and chat_template.jinja are read
+  // where present. NotFound: no tokenizer.json. InvalidArgument: names the file and the field and says what would be
+  // right.
   static absl::StatusOr<std::shared_ptr<const Tokenizer>> load(const std::string& dir);
 
   // UTF-8 text -> ids. Added tokens are recognised in the text as tokenizer.json says. `add_special_tokens` applies the
-  // post-processor (BOS and the like), also where the text itself starts with BOS. Invalid UTF-8 is replaced by U+FFFD first.
-  // Time n log n in the length of the text.
+  // post-processor (BOS and the like), also where the text itself starts with BOS. Invalid UTF-8 is replaced by U+FFFD
+  // first. Time n log n in the length of the text.
   virtual std::vector<int32_t> encode(std::string_view text, bool add_special_tokens) const = 0;
 
-  // ids -> text by the tokenizer's own decoder. Bytes that are not UTF-8 become U+FFFD. Ids outside the vocabulary decode to
-  // nothing. `skip_special_tokens` drops tokens marked special.
+  // ids -> text by the tokenizer's own decoder. Bytes that are not UTF-8 become U+FFFD. Ids outside the vocabulary
+  // decode to nothing. `skip_special_tokens` drops tokens marked special.
   virtual std::string decode(std::span<const int32_t> ids, bool skip_special_tokens) const = 0;
 
   // The same, id by id. Unless overridden, the token_bytes one after the other.

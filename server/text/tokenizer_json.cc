@@ -68,7 +68,8 @@ class JsonTokenizer : public Tokenizer {
   std::optional<int32_t> eos_id_;
 };
 
-JsonTokenizer::JsonTokenizer(Parts parts, TokenizerConfig config) : parts_(std::move(parts)), config_(std::move(config)) {
+JsonTokenizer::JsonTokenizer(Parts parts, TokenizerConfig config)
+    : parts_(std::move(parts)), config_(std::move(config)) {
   const Vocabulary& vocabulary = parts_.model.vocabulary();
   tokens_.resize(static_cast<size_t>(vocabulary.id_end()));
   for (int32_t id = 0; id < vocabulary.id_end(); ++id) {
@@ -161,7 +162,8 @@ std::optional<int32_t> JsonTokenizer::token_id(std::string_view token) const {
 void check_with_vocabulary(const JsonNode& node, const AddedToken& token, const Vocabulary& vocabulary) {
   const int32_t known = vocabulary.find(token.content);
   if (known >= 0 && known != token.id) {
-    node.at("id").fail(fmt::format("is {}, but model.vocab gives {} the id {}", token.id, in_quotes(token.content), known));
+    node.at("id").fail(
+        fmt::format("is {}, but model.vocab gives {} the id {}", token.id, in_quotes(token.content), known));
   }
   if (known < 0 && vocabulary.contains(token.id)) {
     node.at("id").fail(fmt::format("{} is taken by {} of model.vocab", token.id, in_quotes(vocabulary.text(token.id))));
@@ -175,7 +177,8 @@ void parse_added(const JsonNode& list, Parts& parts) {
     const JsonNode node = list.item(i);
     AddedToken token = AddedToken::parse(node, Bpe::kLargestId);
     check_with_vocabulary(node, token, parts.model.vocabulary());
-    if (!texts.insert(token.content).second) node.at("content").fail(fmt::format("{} is there twice", in_quotes(token.content)));
+    if (!texts.insert(token.content).second)
+      node.at("content").fail(fmt::format("{} is there twice", in_quotes(token.content)));
     if (!ids.insert(token.id).second) node.at("id").fail(fmt::format("{} is there twice", token.id));
     parts.added.add(std::move(token));
   }
@@ -195,14 +198,16 @@ Parts parse_parts(const JsonNode& root) {
   if (const auto node = root.find("pre_tokenizer")) parts.pre_tokenizer = PreTokenizer::parse(*node);
   if (const auto node = root.find("added_tokens")) parse_added(*node, parts);
   parts.added.index(parts.normalizer);
-  if (const auto node = root.find("post_processor")) parts.post_processor = PostProcessor::parse(*node, largest_id(parts));
+  if (const auto node = root.find("post_processor"))
+    parts.post_processor = PostProcessor::parse(*node, largest_id(parts));
   if (const auto node = root.find("decoder")) parts.decoder = TokenDecoder::parse(*node);
   return parts;
 }
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const Tokenizer>> parse_tokenizer_json(std::string_view tokenizer_json, TokenizerConfig config) {
+absl::StatusOr<std::shared_ptr<const Tokenizer>> parse_tokenizer_json(std::string_view tokenizer_json,
+                                                                      TokenizerConfig config) {
   try {
     const auto root = nlohmann::json::parse(tokenizer_json);
     return std::make_shared<const JsonTokenizer>(parse_parts(JsonNode(root, "tokenizer.json")), std::move(config));

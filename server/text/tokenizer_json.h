@@ -10,6 +10,7 @@
 namespace assay {
 
 // InvalidArgument, with the path of the field, for everything that is wrong with the text.
-absl::StatusOr<std::shared_ptr<const Tokenizer>> parse_tokenizer_json(std::string_view tokenizer_json, TokenizerConfig config);
+absl::StatusOr<std::shared_ptr<const Tokenizer>> parse_tokenizer_json(std::string_view tokenizer_json,
+                                                                      TokenizerConfig config);
 
 }  // namespace assay

@@ -12,7 +12,9 @@ namespace {
 
 using Codepoints = std::vector<utf8proc_int32_t>;
 
-utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
+utf8proc_category_t category(char32_t c) {
+  return utf8proc_category(static_cast<utf8proc_int32_t>(c));
+}
 
 bool in(utf8proc_category_t value, utf8proc_category_t first, utf8proc_category_t last) {
   return value >= first && value <= last;
@@ -28,7 +30,8 @@ bool is_ascii(std::string_view text) {
   return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) < 0x80; });
 }
 
-// Characters of common scripts that NFC leaves alone and that join nothing before them: a text of these alone is in NFC.
+// Characters of common scripts that NFC leaves alone and that join nothing before them: a text of these alone is in
+// NFC.
 bool is_plain_nfc(char32_t c) {
   return c < 0x300 || (c >= 0x388 && c <= 0x482) || (c >= 0x531 && c <= 0x588) || (c >= 0x2010 && c <= 0x2027) ||
          (c >= 0x2030 && c <= 0x205E) || (c >= 0x3001 && c <= 0x3029) || (c >= 0x3041 && c <= 0x3096) ||
@@ -49,8 +52,8 @@ bool is_plain_nfc(std::string_view text) {
 
 Codepoints decompose(std::string_view text, bool compatibility) {
   constexpr int kMostCodepoints = 32;  // the longest decomposition of one character has 18
-  const auto options = static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE |
-                                                      (compatibility ? UTF8PROC_COMPAT : 0));
+  const auto options =
+      static_cast<utf8proc_option_t>(UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | (compatibility ? UTF8PROC_COMPAT : 0));
   Codepoints out;
   out.reserve(text.size());
   for (size_t i = 0; i < text.size();) {
@@ -83,24 +86,34 @@ void order_marks(Codepoints& text) {
 }  // namespace
 
 bool is_whitespace(char32_t c) {
-  return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
-         c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+  return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 bool is_word(char32_t c) {
   const auto value = category(c);
   return in(value, UTF8PROC_CATEGORY_LU, UTF8PROC_CATEGORY_LO) || is_mark(c) || value == UTF8PROC_CATEGORY_ND ||
-         value == UTF8PROC_CATEGORY_NL || value == UTF8PROC_CATEGORY_PC || is_enclosed_letter(c) || c == 0x200C || c == 0x200D;
+         value == UTF8PROC_CATEGORY_NL || value == UTF8PROC_CATEGORY_PC || is_enclosed_letter(c) || c == 0x200C ||
+         c == 0x200D;
 }
 
-bool is_numeric(char32_t c) { return in(category(c), UTF8PROC_CATEGORY_ND, UTF8PROC_CATEGORY_NO); }
+bool is_numeric(char32_t c) {
+  return in(category(c), UTF8PROC_CATEGORY_ND, UTF8PROC_CATEGORY_NO);
+}
 
 bool is_punctuation(char32_t c) {
-  if (c < 0x80) return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
+  if (c < 0x80)
+    return (c >= '!' && c <= '/') || (c >= ':' && c <= '@') || (c >= '[' && c <= '`') || (c >= '{' && c <= '~');
   return in(category(c), UTF8PROC_CATEGORY_PC, UTF8PROC_CATEGORY_PO);
 }
 
-bool is_mark(char32_t c) { return in(category(c), UTF8PROC_CATEGORY_MN, UTF8PROC_CATEGORY_ME); }
+bool is_mark(char32_t c) {
+  return in(category(c), UTF8PROC_CATEGORY_MN, UTF8PROC_CATEGORY_ME);
+}
+
+bool is_nonspacing_mark(char32_t c) {
+  return category(c) == UTF8PROC_CATEGORY_MN;
+}
 
 bool is_other(char32_t c) {
   const auto value = category(c);

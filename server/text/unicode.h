@@ -6,12 +6,13 @@
 
 namespace assay {
 
-bool is_whitespace(char32_t c);   // White_Space
-bool is_word(char32_t c);         // Alphabetic, mark, decimal digit, connector punctuation or join control
-bool is_numeric(char32_t c);      // general category N
-bool is_punctuation(char32_t c);  // general category P, and all punctuation and symbols of ASCII
-bool is_mark(char32_t c);         // general category M
-bool is_other(char32_t c);        // general category C
+bool is_whitespace(char32_t c);       // White_Space
+bool is_word(char32_t c);             // Alphabetic, mark, decimal digit, connector punctuation or join control
+bool is_numeric(char32_t c);          // general category N
+bool is_punctuation(char32_t c);      // general category P, and all punctuation and symbols of ASCII
+bool is_mark(char32_t c);             // general category M
+bool is_nonspacing_mark(char32_t c);  // Mn
+bool is_other(char32_t c);            // general category C
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
 

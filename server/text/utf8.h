@@ -48,7 +48,8 @@ size_t valid_utf8_prefix(std::string_view bytes);
 // Bytes -> valid UTF-8.
 std::string replace_invalid_utf8(std::string_view bytes);
 
-// The same over a stream: gives out whole characters, holds back at most three bytes of one that may still be completed.
+// The same over a stream: gives out whole characters, holds back at most three bytes of one that may still be
+// completed.
 class Utf8Assembler {
  public:
   void push(std::string_view bytes, std::string& out);
