@@ -6,10 +6,10 @@
 #include <cstdio>
 #include <cstdlib>
 
-#define ASSAY_CHECK(condition, why)                                                                     \
-  do {                                                                                                  \
-    if (!(condition)) {                                                                                 \
+#define ASSAY_CHECK(condition, why)                                                                    \
+  do {                                                                                                 \
+    if (!(condition)) {                                                                                \
       std::fprintf(stderr, "%s:%d: broken invariant: %s (%s)\n", __FILE__, __LINE__, why, #condition); \
-      std::abort();                                                                                     \
-    }                                                                                                   \
+      std::abort();                                                                                    \
+    }                                                                                                  \
   } while (false)

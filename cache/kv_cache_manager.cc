@@ -7,9 +7,7 @@
 namespace assay {
 
 KvPlan::KvPlan(const KvCacheManager* cache)
-    : cache_(cache),
-      version_(cache->version_),
-      available_(cache->allocator_.num_free() + cache->index_.num_idle()) {}
+    : cache_(cache), version_(cache->version_), available_(cache->allocator_.num_free() + cache->index_.num_idle()) {}
 
 bool KvPlan::admit(SequenceId id, PrefixMatch match, std::string salt, int32_t num_tokens, int32_t reserve) {
   const int32_t num_matched = static_cast<int32_t>(match.pages.size());

@@ -1,10 +1,10 @@
 // Which sequence holds which pages: the only public door to the cache's bookkeeping.
 //
-// A scheduling pass makes a KvPlan (a scratch copy of the counts), tries admissions, growth and releases on it, and either
-// commits it as a whole or drops it, which is the roll back: until commit nothing has changed.
+// A scheduling pass makes a KvPlan (a scratch copy of the counts), tries admissions, growth and releases on it, and
+// either commits it as a whole or drops it, which is the roll back: until commit nothing has changed.
 //
-// Sharing: only full pages whose K and V have been computed are shared, through the prefix index; a page is never written
-// again once it is full, so nothing is ever copied. Pages held by the prefix index alone count as available.
+// Sharing: only full pages whose K and V have been computed are shared, through the prefix index; a page is never
+// written again once it is full, so nothing is ever copied. Pages held by the prefix index alone count as available.
 //
 // Owns: page counts, page tables, the prefix index. Touches no memory of a page.
 // Threads: one at a time (the engine thread).
@@ -86,7 +86,8 @@ class KvCacheManager {
  public:
   explicit KvCacheManager(KvCacheOptions options);
 
-  // The longest shared prefix of tokens [num_tokens]. Never the last token: at least one is left to compute logits from.
+  // The longest shared prefix of tokens [num_tokens]. Never the last token: at least one is left to compute logits
+  // from.
   PrefixMatch match(const int32_t* tokens, int32_t num_tokens, const std::string& salt) const;
 
   KvPlan plan() const { return KvPlan(this); }
@@ -100,7 +101,8 @@ class KvCacheManager {
   // Gives back all pages of a sequence outside a pass (it ended). Nothing for an unknown id.
   void release(SequenceId id);
 
-  // Page table of a known sequence: entry i holds tokens [i x block size, (i + 1) x block size). Valid until it changes.
+  // Page table of a known sequence: entry i holds tokens [i x block size, (i + 1) x block size). Valid until it
+  // changes.
   const std::vector<PageId>& pages(SequenceId id) const;
   bool knows(SequenceId id) const { return tables_.contains(id); }
 

@@ -1,6 +1,7 @@
 // Hands out page ids and counts their holders. It touches no memory: what a page's bytes are is the pool's business.
 //
-// Owns: the free list and one count per page. A PageHandle is one count; the page is free again when its last handle goes.
+// Owns: the free list and one count per page. A PageHandle is one count; the page is free again when its last handle
+// goes.
 // Threads: one at a time, handles included. Handles must not outlive their allocator.
 // Errors: try_allocate returns an empty handle when no page is free.
 #pragma once

@@ -1,14 +1,15 @@
-// Which page already holds the K and V of a token prefix. An entry is one full page; entries form chains by parent, and a
-// chain is found again by its tokens.
+// Which page already holds the K and V of a token prefix. An entry is one full page; entries form chains by parent,
+// and a chain is found again by its tokens.
 //
-// Key of an entry: SipHash under a secret key of (the parent's hash, its own token ids); the hash of a chain's start covers
-// the domain (pool, dtype, page size) and the salt, each tagged with its length. The hash only finds candidates. A hit is
-// accepted when the parent is the very entry matched before, all token ids are equal and, at the start, the salt is equal:
-// colliding hashes cost time, never a wrong page.
+// Key of an entry: SipHash under a secret key of (the parent's hash, its own token ids); the hash of a chain's start
+// covers the domain (pool, dtype, page size) and the salt, each tagged with its length. The hash only finds
+// candidates. A hit is accepted when the parent is the very entry matched before, all token ids are equal and, at the
+// start, the salt is equal: colliding hashes cost time, never a wrong page.
 //
-// Owns: one handle per indexed page. An entry whose page nobody else holds is idle and can be evicted, least recently used
-// first; its descendants leave the index with it, because nothing can reach them any more.
-// Threads: one at a time. Errors: none.
+// Owns: one handle per indexed page. An entry whose page nobody else holds is idle and can be evicted, least recently
+// used first; its descendants leave the index with it, because nothing can reach them any more.
+// Threads: one at a time.
+// Errors: none.
 #pragma once
 
 #include <cstdint>
@@ -45,8 +46,8 @@ class PrefixIndex {
   // The chain of pages returned by match.
   PrefixChain chain_of(const std::vector<PageId>& pages) const;
 
-  // Indexes the first `num_full_pages` pages of a sequence, from `chain` on. `pages` are the sequence's own; where equal
-  // content is indexed already that entry stays and the sequence keeps its own copy unshared.
+  // Indexes the first `num_full_pages` pages of a sequence, from `chain` on. `pages` are the sequence's own; where
+  // equal content is indexed already that entry stays and the sequence keeps its own copy unshared.
   void extend(PrefixChain& chain, const int32_t* tokens, int32_t num_full_pages, const std::string& salt,
               const std::vector<PageHandle>& pages);
 

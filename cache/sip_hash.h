@@ -1,4 +1,5 @@
-// SipHash-2-4 over a message of 64-bit words: a keyed hash whose collisions a client who does not know the key cannot make.
+// SipHash-2-4 over a message of 64-bit words: a keyed hash whose collisions a client who does not know the key cannot
+// make.
 //
 // Threads: values. Errors: none.
 #pragma once

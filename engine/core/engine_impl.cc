@@ -50,15 +50,13 @@ RequestLimits request_limits(const EngineConfig& config, const Executor& executo
 }
 
 KvCacheOptions cache_options(const EngineConfig& config, const PoolInfo& pool, const EngineOptions& options) {
-  const std::string domain = fmt::format("pool={} dtype={} block_size={} bytes_per_token_head={}", pool.pool, pool.dtype,
-                                         pool.block_size, pool.bytes_per_token_head);
+  const std::string domain = fmt::format("pool={} dtype={} block_size={} bytes_per_token_head={}", pool.pool,
+                                         pool.dtype, pool.block_size, pool.bytes_per_token_head);
   const SipKey key = options.prefix_hash_key ? *options.prefix_hash_key : SipKey{system_random(), system_random()};
   return {.num_pages = static_cast<int32_t>(pool.num_pages),
           .enable_prefix_caching = config.enable_prefix_caching,
-          .prefix = {.domain = domain,
-                     .block_size = pool.block_size,
-                     .hash_key = key,
-                     .hash_bits = options.prefix_hash_bits}};
+          .prefix = {
+              .domain = domain, .block_size = pool.block_size, .hash_key = key, .hash_bits = options.prefix_hash_bits}};
 }
 
 }  // namespace
@@ -111,7 +109,9 @@ absl::StatusOr<std::unique_ptr<Stream>> EngineImpl::submit(Request request) {
   return std::make_unique<MailboxStream>(stream_id, std::move(mailbox), inbox_);
 }
 
-void EngineImpl::drain() { inbox_->refuse(absl::UnavailableError("the server is shutting down and takes no new requests")); }
+void EngineImpl::drain() {
+  inbox_->refuse(absl::UnavailableError("the server is shutting down and takes no new requests"));
+}
 
 void EngineImpl::run() {
   while (!inbox_->closed() && (!loop_.idle() || inbox_->wait())) loop_.step();

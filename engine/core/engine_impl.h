@@ -1,4 +1,5 @@
-// Engine over any Executor: the door of engine/api made of a checked inbox, an engine loop and the thread that turns it.
+// Engine over any Executor: the door of engine/api made of a checked inbox, an engine loop and the thread that turns
+// it.
 //
 // Owns: the loop (with the executor) and its thread. Threads and errors: as engine/api/engine.h says.
 #pragma once

@@ -6,6 +6,7 @@
 
 #include "cache/check.h"
 #include "engine/core/seeds.h"
+#include "engine/core/status_copy.h"
 #include "engine/core/stop_rules.h"
 #include "spdlog/spdlog.h"
 
@@ -137,8 +138,9 @@ void EngineLoop::accept(Submission submission) {
   live.mailbox = std::move(submission.mailbox);
   live.num_live = submission.request->num_sequences;
   for (int32_t index = 0; index < live.num_live; ++index) {
-    live.sequences.push_back(std::make_unique<Sequence>(next_sequence_id_++, index, submission.stream_id, submission.request,
-                                                        derived_seed(submission.seed, index), submission.submitted));
+    live.sequences.push_back(std::make_unique<Sequence>(next_sequence_id_++, index, submission.stream_id,
+                                                        submission.request, derived_seed(submission.seed, index),
+                                                        submission.submitted));
     Sequence* sequence = live.sequences.back().get();
     sequences_[sequence->id] = sequence;
     waiting_.insert(sequence);
@@ -165,7 +167,8 @@ void EngineLoop::end_overdue() {
     if (sequence->request->deadline && *sequence->request->deadline <= now) overdue.push_back(sequence);
   }
   for (Sequence* sequence : overdue) {
-    end(*sequence, FinishReason::kError, absl::DeadlineExceededError("the deadline passed before the request was done"));
+    end(*sequence, FinishReason::kError,
+        absl::DeadlineExceededError("the deadline passed before the request was done"));
   }
 }
 
@@ -299,10 +302,10 @@ void EngineLoop::end_all(FinishReason reason, const absl::Status& status) {
   while (!waiting_.empty()) end(**waiting_.begin(), reason, status);
 }
 
-void EngineLoop::end(Sequence& sequence, FinishReason reason, absl::Status status) {
+void EngineLoop::end(Sequence& sequence, FinishReason reason, const absl::Status& status) {
   Event event;
   event.finish = reason;
-  event.status = std::move(status);
+  event.status = status_copy(status);
   end(sequence, std::move(event));
 }
 

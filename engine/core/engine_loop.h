@@ -1,10 +1,12 @@
-// The engine's one thread, step by step: drain, plan, publish, execute, apply, publish. See engine/README.md for the contract.
+// The engine's one thread, step by step: drain, plan, publish, execute, apply, publish. See engine/README.md for the
+// contract.
 //
-// Owns: the executor, the KV cache's bookkeeping, every live sequence. A sequence is either waiting or running until its one
-// terminal event, and gone afterwards.
-// Threads: one thread at a time calls step, idle and shut_down (the engine thread, or a test that drives it). stats() may be
-// called from any thread. Other threads reach the loop through the Inbox alone.
-// Errors: none returned. A request's failure is its terminal event; a failed executor ends everything and stats().healthy.
+// Owns: the executor, the KV cache's bookkeeping, every live sequence. A sequence is either waiting or running until
+// its one terminal event, and gone afterwards.
+// Threads: one thread at a time calls step, idle and shut_down (the engine thread, or a test that drives it). stats()
+// may be called from any thread. Other threads reach the loop through the Inbox alone.
+// Errors: none returned. A request's failure is its terminal event; a failed executor ends everything and
+// stats().healthy.
 #pragma once
 
 #include <functional>
@@ -28,8 +30,8 @@ namespace assay {
 
 class EngineLoop {
  public:
-  EngineLoop(std::unique_ptr<Executor> executor, std::shared_ptr<Inbox> inbox, ScheduleLimits limits, KvCacheOptions cache,
-             std::function<TimePoint()> now);
+  EngineLoop(std::unique_ptr<Executor> executor, std::shared_ptr<Inbox> inbox, ScheduleLimits limits,
+             KvCacheOptions cache, std::function<TimePoint()> now);
 
   void step();
   bool idle() const { return requests_.empty(); }  // nothing to do until the inbox has something
@@ -77,7 +79,7 @@ class EngineLoop {
   void fail(const absl::Status& why);
 
   void end_all(FinishReason reason, const absl::Status& status);
-  void end(Sequence& sequence, FinishReason reason, absl::Status status = absl::OkStatus());
+  void end(Sequence& sequence, FinishReason reason, const absl::Status& status = absl::OkStatus());
   void end(Sequence& sequence, Event last);  // `last` has `finish` set; the sequence is gone afterwards
   void send(const Sequence& sequence, Event event);
   Sequence& sequence(SequenceId id) { return *sequences_.at(id); }

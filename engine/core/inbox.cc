@@ -3,11 +3,13 @@
 #include <string>
 #include <utility>
 
+#include "engine/core/status_copy.h"
+
 namespace assay {
 
 absl::Status Inbox::offer(Submission submission) {
   const std::lock_guard lock(mutex_);
-  if (!refusal_.ok()) return refusal_;
+  if (!refusal_.ok()) return status_copy(refusal_);
   const int64_t num_slots = submission.request->num_sequences;
   if (num_queued_ + num_slots > max_queued_) {
     ++num_rejected_;

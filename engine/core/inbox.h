@@ -1,8 +1,8 @@
-// Everything that other threads want of the engine thread: new requests, stops, cancellations, shutdown. The only state
-// that both sides of the engine's door write.
+// Everything that other threads want of the engine thread: new requests, stops, cancellations, shutdown. The only
+// state that both sides of the engine's door write.
 //
-// Owns: submissions and commands that wait for the engine thread; the count of queue slots. A slot is one sequence that has
-// been submitted and not yet started (or ended before that).
+// Owns: submissions and commands that wait for the engine thread; the count of queue slots. A slot is one sequence
+// that has been submitted and not yet started (or ended before that).
 // Threads: every method from any thread; take and wait by the engine thread alone.
 // Errors: offer says Unavailable (refusing) or ResourceExhausted (queue full).
 #pragma once

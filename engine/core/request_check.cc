@@ -44,12 +44,13 @@ absl::Status check_prompt(const Request& request, const RequestLimits& limits) {
   const int64_t num_prompt = static_cast<int64_t>(request.prompt.size());
   const int64_t num_needed = num_prompt + (request.sampling.max_tokens == 0 ? 0 : 1);
   if (num_needed > limits.max_model_len) {
-    return invalid("prompt has {} tokens, too long for the maximum context length of {} tokens (max_model_len){}", num_prompt,
-                   limits.max_model_len, num_needed > num_prompt ? ", which must leave room for one generated token" : "");
+    return invalid("prompt has {} tokens, too long for the maximum context length of {} tokens (max_model_len){}",
+                   num_prompt, limits.max_model_len,
+                   num_needed > num_prompt ? ", which must leave room for one generated token" : "");
   }
   if (num_needed > limits.max_kv_tokens) {
-    return invalid("prompt has {} tokens, more than the whole KV cache can hold ({} tokens): it can never run here", num_prompt,
-                   limits.max_kv_tokens);
+    return invalid("prompt has {} tokens, more than the whole KV cache can hold ({} tokens): it can never run here",
+                   num_prompt, limits.max_kv_tokens);
   }
   return absl::OkStatus();
 }
@@ -74,7 +75,8 @@ absl::Status check_numbers(const SamplingParams& sampling) {
   status.Update(check_above_zero("repetition_penalty", sampling.repetition_penalty, kInfinity));
   status.Update(check_between("presence_penalty", sampling.presence_penalty, -2.0f, 2.0f));
   status.Update(check_between("frequency_penalty", sampling.frequency_penalty, -2.0f, 2.0f));
-  if (sampling.top_k < -1) status.Update(invalid("top_k must be at least 1, or 0 or -1 to turn it off, got {}", sampling.top_k));
+  if (sampling.top_k < -1)
+    status.Update(invalid("top_k must be at least 1, or 0 or -1 to turn it off, got {}", sampling.top_k));
   return status;
 }
 
@@ -102,7 +104,8 @@ absl::Status check_sequences(const Request& request, const RequestLimits& limits
 
 }  // namespace
 
-absl::Status check_and_resolve(Request& request, const RequestLimits& limits, std::chrono::steady_clock::time_point now) {
+absl::Status check_and_resolve(Request& request, const RequestLimits& limits,
+                               std::chrono::steady_clock::time_point now) {
   SamplingParams& sampling = request.sampling;
   absl::Status status;
   status.Update(check_prompt(request, limits));

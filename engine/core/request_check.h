@@ -13,14 +13,15 @@ namespace assay {
 
 struct RequestLimits {
   int32_t vocab_size = 0;
-  int32_t max_model_len = 0;   // tokens, prompt + generated
-  int64_t max_kv_tokens = 0;   // tokens the whole KV pool can hold
+  int32_t max_model_len = 0;  // tokens, prompt + generated
+  int64_t max_kv_tokens = 0;  // tokens the whole KV pool can hold
   int32_t max_logprobs = 0;
   int32_t max_num_queued_reqs = 0;
 };
 
-// Checks every field, then resolves what is left open: top_k -1 becomes 0, max_tokens is clamped to what the context leaves,
-// min_tokens to max_tokens. A request that passes can always be computed when it is alone in the engine.
-absl::Status check_and_resolve(Request& request, const RequestLimits& limits, std::chrono::steady_clock::time_point now);
+// Checks every field, then resolves what is left open: top_k -1 becomes 0, max_tokens is clamped to what the context
+// leaves, min_tokens to max_tokens. A request that passes can always be computed when it is alone in the engine.
+absl::Status check_and_resolve(Request& request, const RequestLimits& limits,
+                               std::chrono::steady_clock::time_point now);
 
 }  // namespace assay

@@ -1,5 +1,5 @@
-// Where a sequence's random numbers come from. The seed of a sequence and the position of a token decide its random number;
-// batch, time and neighbours do not.
+// Where a sequence's random numbers come from. The seed of a sequence and the position of a token decide its random
+// number; batch, time and neighbours do not.
 //
 //   sequence seed = mix(mix(request seed) + index)    index: 0 <= index < num_sequences
 //   request seed  = SamplingParams::seed, else mix(mix(engine seed) + number of the request since start)
@@ -21,6 +21,8 @@ constexpr uint64_t mix_seed(uint64_t value) {
 }
 
 // The `index`-th seed of the family that `seed` names.
-constexpr uint64_t derived_seed(uint64_t seed, uint64_t index) { return mix_seed(mix_seed(seed) + index); }
+constexpr uint64_t derived_seed(uint64_t seed, uint64_t index) {
+  return mix_seed(mix_seed(seed) + index);
+}
 
 }  // namespace assay

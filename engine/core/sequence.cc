@@ -4,8 +4,8 @@
 
 namespace assay {
 
-Sequence::Sequence(SequenceId id, int32_t index, int64_t stream_id, std::shared_ptr<const Request> request, uint64_t seed,
-                   TimePoint submitted)
+Sequence::Sequence(SequenceId id, int32_t index, int64_t stream_id, std::shared_ptr<const Request> request,
+                   uint64_t seed, TimePoint submitted)
     : id(id), index(index), stream_id(stream_id), request(std::move(request)), seed(seed), submitted(submitted) {
   if (owes_prompt_logprobs()) prompt_logprobs.resize(num_prompt());
 }

@@ -1,4 +1,5 @@
-// One continuation of one request, from submission to its terminal event. Plain state; engine/core/engine_loop changes it.
+// One continuation of one request, from submission to its terminal event. Plain state; engine/core/engine_loop changes
+// it.
 //
 // Owns: its generated tokens; shares the request (and the prompt in it) with its siblings.
 // Threads: the engine thread. Errors: none.
@@ -21,7 +22,8 @@ using TimePoint = std::chrono::steady_clock::time_point;
 
 class Sequence {
  public:
-  // Who goes first: lower priority value, then earlier arrival. Ids are given in order of arrival, so they break every tie.
+  // Who goes first: lower priority value, then earlier arrival. Ids are given in order of arrival, so they break every
+  // tie.
   struct Rank {
     int32_t priority = 0;
     SequenceId id = 0;
@@ -40,14 +42,16 @@ class Sequence {
   void append(int32_t token, TimePoint now);
 
   // Prompt scores are owed by sequence 0 alone, once.
-  bool owes_prompt_logprobs() const { return index == 0 && request->sampling.prompt_logprobs >= 0 && !prompt_logprobs_sent; }
+  bool owes_prompt_logprobs() const {
+    return index == 0 && request->sampling.prompt_logprobs >= 0 && !prompt_logprobs_sent;
+  }
   bool prompt_computed() const { return num_computed >= num_prompt(); }
 
   SequenceView view() const;
   SequenceUsage usage(TimePoint now) const;
 
-  const SequenceId id;       // unique in the engine's life
-  const int32_t index;       // among its siblings
+  const SequenceId id;  // unique in the engine's life
+  const int32_t index;  // among its siblings
   const int64_t stream_id;
   const std::shared_ptr<const Request> request;
   const uint64_t seed;

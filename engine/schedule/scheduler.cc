@@ -12,11 +12,11 @@ class Pass {
   Pass(const ScheduleState& state, const ScheduleLimits& limits, const KvCacheManager& cache)
       : state_(state),
         cache_(cache),
-        // Never more running sequences than tokens in a step: then decodes alone cannot keep a running prompt waiting.
-        max_running_(std::min(limits.max_num_seqs, limits.max_num_batched_tokens)),
+        max_running_(limits.max_num_seqs),
         tokens_left_(limits.max_num_batched_tokens),
         num_running_(static_cast<int32_t>(state.running.size())),
-        decision_{.slices = {}, .num_tokens = 0, .admitted = {}, .preempted = {}, .stalled = {}, .pages = cache.plan()} {}
+        decision_{
+            .slices = {}, .num_tokens = 0, .admitted = {}, .preempted = {}, .stalled = {}, .pages = cache.plan()} {}
 
   ScheduleDecision run() {
     decode_running();
@@ -55,13 +55,16 @@ class Pass {
     }
   }
 
+  // An admission takes at least one token of a step in which all running sequences have had one, so no more sequences
+  // ever run than a step has tokens, and decodes alone cannot keep a running prompt waiting.
   void admit_waiting() {
     for (const SequenceView& sequence : state_.waiting) {
       if (num_running_ >= max_running_ || tokens_left_ == 0) return;
       PrefixMatch match;
       if (sequence.use_prefix_cache) match = cache_.match(sequence.tokens, sequence.num_tokens, *sequence.cache_salt);
       const int32_t num_cached = match.num_tokens;
-      if (!decision_.pages.admit(sequence.id, std::move(match), *sequence.cache_salt, sequence.num_tokens, num_running_)) {
+      if (!decision_.pages.admit(sequence.id, std::move(match), *sequence.cache_salt, sequence.num_tokens,
+                                 num_running_)) {
         return;
       }
       decision_.admitted.push_back({sequence.id, num_cached});

@@ -1,15 +1,16 @@
-// Decides what the next step computes. A pure function of plain values: it sees no device, no model, no clock, no mailbox.
+// Decides what the next step computes. A pure function of plain values: no device, no model, no clock, no mailbox.
 //
 // Rules
 //   rank        lower priority value first, then earlier arrival. Callers pass sequences in rank order.
 //   decode      every running sequence with one token to compute gets it, best rank first, before any prefill.
 //   prefill     the rest of the budget goes to running prompts in rank order, in chunks, then to new admissions.
-//   admission   in rank order without overtaking: the first that does not fit ends it. It takes pages for all its known tokens
-//               at once, so only decodes ever need more, and leaves one page for each running sequence to grow into.
-//   preemption  a decode without a page takes the pages of the worst-ranked running sequence, itself if it is that. The
-//               victim is computed again later. A pass that preempts admits no one.
-//   progress    when nothing runs and the first waiting sequence still does not fit, it is reported as stalled. Else the best
-//               ranked running sequence gets at least one token in every step, so it ends, and the next one follows.
+//   admission   in rank order without overtaking: the first that does not fit ends it. It takes pages for all known
+//               tokens at once, so only decodes ever need more, and leaves one page for each running sequence.
+//   preemption  a decode without a page takes the pages of the worst-ranked running sequence, itself if it is that.
+//               The victim is computed again later. A pass that preempts admits no one.
+//   progress    when nothing runs and the first waiting sequence still does not fit, it is reported as stalled. Else
+//               the best-ranked running sequence gets at least one token in every step, so it ends, and the next
+//               one follows.
 //
 // Threads: any. Errors: none.
 #pragma once
@@ -33,9 +34,9 @@ struct SequenceView {
   SequenceId id = 0;
   const int32_t* tokens = nullptr;  // [num_tokens] prompt, then generated
   int32_t num_tokens = 0;
-  int32_t num_computed = 0;                   // tokens whose K and V are in its pages; 0 when waiting
-  const std::string* cache_salt = nullptr;    // of a waiting sequence
-  bool use_prefix_cache = true;               // false: every position has to be computed (prompt log probabilities)
+  int32_t num_computed = 0;                 // tokens whose K and V are in its pages; 0 when waiting
+  const std::string* cache_salt = nullptr;  // of a waiting sequence
+  bool use_prefix_cache = true;             // false: every position has to be computed (prompt log probabilities)
 };
 
 struct ScheduleState {
@@ -57,11 +58,11 @@ struct Admission {
 
 struct ScheduleDecision {
   std::vector<SliceDecision> slices;
-  int32_t num_tokens = 0;                // sum over slices, at most max_num_batched_tokens
-  std::vector<Admission> admitted;       // waiting -> running
-  std::vector<SequenceId> preempted;     // running -> waiting, nothing computed
-  std::optional<SequenceId> stalled;     // can never run: to be ended with an error
-  KvPlan pages;                          // to be committed with the rest
+  int32_t num_tokens = 0;             // sum over slices, at most max_num_batched_tokens
+  std::vector<Admission> admitted;    // waiting -> running
+  std::vector<SequenceId> preempted;  // running -> waiting, nothing computed
+  std::optional<SequenceId> stalled;  // can never run: to be ended with an error
+  KvPlan pages;                       // to be committed with the rest
 };
 
 ScheduleDecision schedule(const ScheduleState& state, const ScheduleLimits& limits, const KvCacheManager& cache);

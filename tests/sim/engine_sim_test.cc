@@ -1,5 +1,5 @@
-// Scheduler, cache and engine loop in simulation: thousands of random workloads, one per seed, every invariant after every
-// step. To run one seed again: ASSAY_SIM_SEED=n.
+// Scheduler, cache and engine loop in simulation: thousands of random workloads, one per seed, every invariant after
+// every step. To run one seed again: ASSAY_SIM_SEED=n.
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -23,12 +23,13 @@ TEST(EngineSimulation, AMillionStepsKeepEveryInvariant) {
   for (; counts.steps < kSteps; ++seed) {
     ASSERT_EQ(Workload(seed).run(kStepsPerWorkload, counts), "") << "seed " << seed;
   }
-  std::printf("%lld steps of %llu workloads: %lld requests, %lld sequences, %lld preemptions, %lld tokens from the prefix "
-              "cache, %lld cache reads checked\n",
-              static_cast<long long>(counts.steps), static_cast<unsigned long long>(seed),
-              static_cast<long long>(counts.requests), static_cast<long long>(counts.sequences),
-              static_cast<long long>(counts.preemptions), static_cast<long long>(counts.prefix_hit_tokens),
-              static_cast<long long>(counts.positions_checked));
+  std::printf(
+      "%lld steps of %llu workloads: %lld requests, %lld sequences, %lld preemptions, %lld tokens from the prefix "
+      "cache, %lld cache reads checked\n",
+      static_cast<long long>(counts.steps), static_cast<unsigned long long>(seed),
+      static_cast<long long>(counts.requests), static_cast<long long>(counts.sequences),
+      static_cast<long long>(counts.preemptions), static_cast<long long>(counts.prefix_hit_tokens),
+      static_cast<long long>(counts.positions_checked));
   // The workloads reach what they are there for.
   EXPECT_GT(counts.preemptions, 10'000);
   EXPECT_GT(counts.prefix_hit_tokens, 100'000);

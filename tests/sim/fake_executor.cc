@@ -11,7 +11,9 @@ uint64_t mixed(uint64_t value) {
   return value ^ (value >> 33);
 }
 
-uint64_t extended(uint64_t hash, int32_t token) { return mixed(hash * 31 + static_cast<uint64_t>(token) + 1); }
+uint64_t extended(uint64_t hash, int32_t token) {
+  return mixed(hash * 31 + static_cast<uint64_t>(token) + 1);
+}
 
 uint64_t hash_of(const int32_t* tokens, int32_t num_tokens) {
   uint64_t hash = 1;
@@ -19,7 +21,9 @@ uint64_t hash_of(const int32_t* tokens, int32_t num_tokens) {
   return hash;
 }
 
-bool contains(const std::vector<int32_t>& ids, int32_t id) { return std::find(ids.begin(), ids.end(), id) != ids.end(); }
+bool contains(const std::vector<int32_t>& ids, int32_t id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
 
 int32_t next_token(const FakeModelOptions& model, uint64_t prefix_hash, uint64_t seed, const SamplingParams& sampling,
                    bool forbid_stop) {
@@ -32,7 +36,9 @@ int32_t next_token(const FakeModelOptions& model, uint64_t prefix_hash, uint64_t
   }
 }
 
-float logprob_of(uint64_t prefix_hash) { return -static_cast<float>(prefix_hash % 1000) / 100.0f; }
+float logprob_of(uint64_t prefix_hash) {
+  return -static_cast<float>(prefix_hash % 1000) / 100.0f;
+}
 
 // Content of a slot: prefix up to and including it, of one salt.
 std::vector<uint64_t> contents_of(const SequenceSlice& slice, uint64_t salt) {
@@ -92,7 +98,8 @@ absl::StatusOr<StepResult> FakeExecutor::execute(const StepPlan& plan) {
   if (absl::Status status = options_.before_step(); !status.ok()) return status;
   check_plan(plan);
   std::vector<std::vector<uint64_t>> contents;
-  for (const SequenceSlice& slice : plan.slices) contents.push_back(contents_of(slice, options_.salt_of(*slice.sampling)));
+  for (const SequenceSlice& slice : plan.slices)
+    contents.push_back(contents_of(slice, options_.salt_of(*slice.sampling)));
   // All reads before all writes: within a step nobody may rely on what another slice is about to compute.
   for (size_t i = 0; i < plan.slices.size(); ++i) check_reads(plan.slices[i], contents[i]);
   std::set<int64_t> written;
@@ -111,20 +118,23 @@ void FakeExecutor::check_plan(const StepPlan& plan) {
   int32_t num_tokens = 0;
   for (const SequenceSlice& slice : plan.slices) {
     const int32_t end = slice.first_position + slice.num_tokens;
-    if (slice.num_tokens < 1 || slice.first_position < 0 || end > slice.num_known_tokens) violate("a slice without tokens");
+    if (slice.num_tokens < 1 || slice.first_position < 0 || end > slice.num_known_tokens)
+      violate("a slice without tokens");
     if (slice.num_pages * options_.block_size < end) violate("a page table does not cover its slice");
     for (int32_t i = 0; i < slice.num_pages; ++i) {
       if (slice.pages[i] < 0 || slice.pages[i] >= options_.num_pages) violate("a page id outside the pool");
     }
     if (slice.sample && end != slice.num_known_tokens) violate("a partial chunk is sampled");
-    if (!slice.sample && end == slice.num_known_tokens && slice.sampling->max_tokens > 0) violate("a finished chunk is not");
+    if (!slice.sample && end == slice.num_known_tokens && slice.sampling->max_tokens > 0)
+      violate("a finished chunk is not");
     num_tokens += slice.num_tokens;
     last_plan_.push_back(slice.sequence_id);
   }
   if (num_tokens != plan.num_tokens) violate("num_tokens is not the sum of the slices");
   if (num_tokens > options_.max_num_batched_tokens) violate("more tokens than max_num_batched_tokens");
   if (static_cast<int32_t>(plan.slices.size()) > options_.max_num_seqs) violate("more slices than max_num_seqs");
-  if (std::set<int64_t>(last_plan_.begin(), last_plan_.end()).size() != last_plan_.size()) violate("a sequence twice in a plan");
+  if (std::set<int64_t>(last_plan_.begin(), last_plan_.end()).size() != last_plan_.size())
+    violate("a sequence twice in a plan");
 }
 
 int64_t FakeExecutor::slot(const SequenceSlice& slice, int32_t position) const {
@@ -136,7 +146,8 @@ void FakeExecutor::check_reads(const SequenceSlice& slice, const std::vector<uin
   for (int32_t position = 0; position < slice.first_position; ++position) {
     ++num_positions_checked_;
     if (slots_[slot(slice, position)] == content[position]) continue;
-    violate("sequence " + std::to_string(slice.sequence_id) + " reads wrong content at position " + std::to_string(position));
+    violate("sequence " + std::to_string(slice.sequence_id) + " reads wrong content at position " +
+            std::to_string(position));
   }
 }
 

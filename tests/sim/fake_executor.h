@@ -1,9 +1,9 @@
-// An executor without a model: the next token is a hash of the tokens before it and the sequence's seed, so any batching,
-// chunking, sharing and preemption must give the text that run_alone gives.
+// An executor without a model: the next token is a hash of the tokens before it and the sequence's seed, so any
+// batching, chunking, sharing and preemption must give the text that run_alone gives.
 //
-// It also keeps a shadow of the KV cache: for each slot of each page, the hash of the token prefix (and salt) whose K and V
-// it would hold. Every slice is checked to read right content at every position before its first, which is what finds a page
-// shared wrongly, freed too early or written twice. The first violation is kept in words.
+// It also keeps a shadow of the KV cache: for each slot of each page, the hash of the token prefix (and salt) whose K
+// and V it would hold. Every slice is checked to read right content at every position before its first, which is what
+// finds a page shared wrongly, freed too early or written twice. The first violation is kept in words.
 //
 // Threads: as Executor; `violation` and `last_plan` between steps on the stepping thread.
 #pragma once
@@ -25,7 +25,7 @@ struct FakeModelOptions {
   int32_t max_model_len = 64;
   int32_t block_size = 4;
   int32_t num_pages = 64;
-  int32_t max_num_seqs = 1 << 20;            // limits every plan must keep
+  int32_t max_num_seqs = 1 << 20;  // limits every plan must keep
   int32_t max_num_batched_tokens = 1 << 20;
   std::function<uint64_t(const SamplingParams&)> salt_of = [](const SamplingParams&) { return uint64_t{0}; };
   std::function<absl::Status()> before_step = [] { return absl::OkStatus(); };  // failures, delays

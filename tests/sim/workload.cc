@@ -13,7 +13,9 @@ constexpr auto kTick = std::chrono::milliseconds(10);
 
 }  // namespace
 
-Workload::Workload(uint64_t seed) : random_(seed) { make_engine(); }
+Workload::Workload(uint64_t seed) : random_(seed) {
+  make_engine();
+}
 
 void Workload::make_engine() {
   model_.block_size = 1 << random(0, 3);
@@ -44,7 +46,8 @@ std::vector<int32_t> Workload::make_prompt() {
     const std::vector<int32_t>& text = seen_texts_[random(0, static_cast<int32_t>(seen_texts_.size()) - 1)];
     prompt.assign(text.begin(), text.begin() + random(1, static_cast<int32_t>(text.size())));
   }
-  for (int32_t more = random(prompt.empty() ? 1 : 0, 12); more > 0; --more) prompt.push_back(random(0, model_.vocab_size - 1));
+  for (int32_t more = random(prompt.empty() ? 1 : 0, 12); more > 0; --more)
+    prompt.push_back(random(0, model_.vocab_size - 1));
   const size_t longest = std::max(context_ - 1, 1);
   if (prompt.size() > longest) prompt.resize(longest);
   return prompt;
@@ -63,7 +66,8 @@ Request Workload::make_request() {
   request.sampling.ignore_eos = chance(60);
   if (chance(20)) request.sampling.stop_token_ids = {random(0, model_.vocab_size - 1)};
   if (chance(15)) request.sampling.prompt_logprobs = 0;
-  if (request.sampling.prompt_logprobs >= 0 && chance(30)) request.sampling.max_tokens = request.sampling.min_tokens = 0;
+  if (request.sampling.prompt_logprobs >= 0 && chance(30))
+    request.sampling.max_tokens = request.sampling.min_tokens = 0;
   if (chance(10)) request.deadline = now_ + kTick * random(1, 60);
   return request;
 }
@@ -154,7 +158,8 @@ void Workload::take_event(Client& client, const Event& event) {
     const bool owed = index == 0 && client.request.sampling.prompt_logprobs >= 0;
     if (owed && !client.prompt_logprobs_seen) fail("a token before the prompt scores");
     const std::vector<int32_t>& expected = client.expected[index].tokens;
-    if (tokens.size() >= expected.size() || expected[tokens.size()] != *event.token) fail("a token that differs from running alone");
+    if (tokens.size() >= expected.size() || expected[tokens.size()] != *event.token)
+      fail("a token that differs from running alone");
     tokens.push_back(*event.token);
   }
   if (event.finish) take_ending(client, event);
@@ -182,12 +187,14 @@ void Workload::take_ending(Client& client, const Event& event) {
       ++counts_.cancelled;
       return;
     case FinishReason::kError:
-      if (!client.request.deadline || !absl::IsDeadlineExceeded(event.status)) fail("failed: " + event.status.ToString());
+      if (!client.request.deadline || !absl::IsDeadlineExceeded(event.status))
+        fail("failed: " + event.status.ToString());
       if (client.request.deadline && now_ < *client.request.deadline) fail("failed before its deadline");
       ++counts_.overdue;
       return;
   }
-  if (*event.finish != expected.finish || event.stop_token != expected.stop_token) fail("ends otherwise than when alone");
+  if (*event.finish != expected.finish || event.stop_token != expected.stop_token)
+    fail("ends otherwise than when alone");
   if (client.tokens[index] != expected.tokens) fail("ends with other tokens than when alone");
 }
 
@@ -195,10 +202,13 @@ void Workload::check_usage(const Client& client, const Event& event) {
   const SequenceUsage& usage = event.usage;
   const double total = usage.queue_s + usage.prefill_s + usage.decode_s;
   const double elapsed = std::chrono::duration<double>(now_ - client.submitted).count();
-  if (usage.queue_s < 0 || usage.prefill_s < 0 || usage.decode_s < 0 || total > elapsed + 1e-9) fail("times that cannot be");
+  if (usage.queue_s < 0 || usage.prefill_s < 0 || usage.decode_s < 0 || total > elapsed + 1e-9)
+    fail("times that cannot be");
   if (usage.prompt_tokens != static_cast<int32_t>(client.request.prompt.size())) fail("wrong prompt_tokens");
-  if (usage.completion_tokens != static_cast<int32_t>(client.tokens[event.sequence].size())) fail("wrong completion_tokens");
-  if (usage.cached_tokens >= usage.prompt_tokens || usage.cached_tokens % model_.block_size != 0) fail("wrong cached_tokens");
+  if (usage.completion_tokens != static_cast<int32_t>(client.tokens[event.sequence].size()))
+    fail("wrong completion_tokens");
+  if (usage.cached_tokens >= usage.prompt_tokens || usage.cached_tokens % model_.block_size != 0)
+    fail("wrong cached_tokens");
   if (usage.cached_tokens > 0 && !config_.enable_prefix_caching) fail("hits without a prefix cache");
   const bool scored = event.sequence == 0 && client.request.sampling.prompt_logprobs >= 0;
   if (usage.cached_tokens > 0 && scored) fail("hits for a prompt to be scored");
@@ -211,7 +221,8 @@ void Workload::check_invariants() {
   int32_t num_running = 0;
   for (const Sequence* sequence : engine_->loop().live_sequences()) {
     num_running += sequence->running;
-    if (cache.knows(sequence->id) != sequence->running) fail("pages of a sequence that does not run, or none of one that does");
+    if (cache.knows(sequence->id) != sequence->running)
+      fail("pages of a sequence that does not run, or none of one that does");
     if (!sequence->running && sequence->num_computed != 0) fail("a waiting sequence claims computed tokens");
     if (!sequence->running) continue;
     const auto capacity = static_cast<int32_t>(cache.pages(sequence->id).size()) * model_.block_size;
@@ -222,6 +233,19 @@ void Workload::check_invariants() {
   if (num_running != stats.num_running || num_running > config_.max_num_seqs) fail("wrong number of running sequences");
   if (num_running == 0 && stats.pages_in_use != 0) fail("pages leaked: nothing runs");
   check_progress();
+  check_order();
+}
+
+// Nobody overtakes: who was admitted in this step ranks before everyone who may start and still waits.
+void Workload::check_order() {
+  bool someone_waits = false;
+  std::set<SequenceId> running;
+  for (const Sequence* sequence : engine_->loop().live_sequences()) {  // rank order
+    if (sequence->running) running.insert(sequence->id);
+    if (sequence->running && !running_.contains(sequence->id) && someone_waits) fail("a sequence was overtaken");
+    if (!sequence->running && sequence->index == 0) someone_waits = true;
+  }
+  running_ = std::move(running);
 }
 
 // The best-ranked live sequence is served in every step it runs in, and gets to run once those before it have ended.

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,8 @@ namespace assay::test {
 // What many runs have seen, so that a test can tell that the workload reaches what it is meant to reach.
 struct WorkloadCounts {
   int64_t steps = 0, requests = 0, sequences = 0, refused_full = 0, preemptions = 0, prefix_hit_tokens = 0;
-  int64_t positions_checked = 0, cancelled = 0, stopped = 0, overdue = 0, by_stop_id = 0, by_length = 0, prompt_scored = 0;
+  int64_t positions_checked = 0, cancelled = 0, stopped = 0, overdue = 0, by_stop_id = 0, by_length = 0,
+          prompt_scored = 0;
 };
 
 class Workload {
@@ -33,8 +35,8 @@ class Workload {
   struct Client {
     std::unique_ptr<Stream> stream;
     Request request;
-    std::vector<Continuation> expected;         // by sequence
-    std::vector<std::vector<int32_t>> tokens;   // received so far, by sequence
+    std::vector<Continuation> expected;        // by sequence
+    std::vector<std::vector<int32_t>> tokens;  // received so far, by sequence
     std::vector<bool> ended, stopped;
     bool cancelled = false;
     bool prompt_logprobs_seen = false;
@@ -55,6 +57,7 @@ class Workload {
   void check_usage(const Client& client, const Event& event);
   void check_invariants();
   void check_progress();
+  void check_order();
   void fail(const std::string& what);
 
   std::mt19937_64 random_;
@@ -66,8 +69,9 @@ class Workload {
   std::unique_ptr<EngineImpl> engine_;
   std::vector<Client> clients_;
   std::vector<std::vector<int32_t>> seen_texts_;  // prompts and outputs to build later prompts from
-  SequenceId best_ = -1;       // best-ranked live sequence
-  int64_t best_waited_ = 0;    // steps in which it was that and got nothing
+  std::set<SequenceId> running_;                  // before the step
+  SequenceId best_ = -1;                          // best-ranked live sequence
+  int64_t best_waited_ = 0;                       // steps in which it was that and got nothing
   WorkloadCounts counts_;
   std::string failure_;
 };

@@ -12,7 +12,8 @@ class PrefixIndexTest : public testing::TestWithParam<int32_t> {
  protected:
   PrefixIndexTest()
       : allocator_(16),
-        index_(&allocator_, {.domain = "pool=exact", .block_size = kBlock, .hash_key = {1, 2}, .hash_bits = GetParam()}) {}
+        index_(&allocator_,
+               {.domain = "pool=exact", .block_size = kBlock, .hash_key = {1, 2}, .hash_bits = GetParam()}) {}
 
   // Pages that hold `tokens` as if computed, indexed; the caller is their owner.
   std::vector<PageHandle> compute(const std::vector<int32_t>& tokens, const std::string& salt = "") {

@@ -28,7 +28,9 @@ TEST(SipHash, TextsOfDifferentLengthDiffer) {
   EXPECT_EQ(hash("0123456789", "x"), hash("0123456789", "x"));
 }
 
-TEST(SipHash, DependsOnTheKey) { EXPECT_NE(SipHasher(kKey).finish(), SipHasher(SipKey{1, 2}).finish()); }
+TEST(SipHash, DependsOnTheKey) {
+  EXPECT_NE(SipHasher(kKey).finish(), SipHasher(SipKey{1, 2}).finish());
+}
 
 }  // namespace
 }  // namespace assay

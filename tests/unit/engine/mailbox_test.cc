@@ -84,7 +84,10 @@ TEST(Inbox, CountsSlotsAndSaysWhenTheQueueIsFull) {
   const auto submission = [](int32_t num_sequences) {
     Request request;
     request.num_sequences = num_sequences;
-    return Submission{.stream_id = 0, .request = std::make_shared<const Request>(request), .mailbox = nullptr, .seed = 0,
+    return Submission{.stream_id = 0,
+                      .request = std::make_shared<const Request>(request),
+                      .mailbox = nullptr,
+                      .seed = 0,
                       .submitted = {}};
   };
   EXPECT_TRUE(inbox.offer(submission(2)).ok());

@@ -13,8 +13,8 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr RequestLimits kLimits{.vocab_size = 100, .max_model_len = 32, .max_kv_tokens = 1000, .max_logprobs = 5,
-                                .max_num_queued_reqs = 8};
+constexpr RequestLimits kLimits{
+    .vocab_size = 100, .max_model_len = 32, .max_kv_tokens = 1000, .max_logprobs = 5, .max_num_queued_reqs = 8};
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
 const std::chrono::steady_clock::time_point kNow{std::chrono::seconds(100)};
@@ -41,39 +41,45 @@ TEST_P(BadRequestTest, IsRefusedByNameOfTheField) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(GetParam().message));
 }
 
-#define CASE(name, message, ...) \
-  BadCase { #name, [](Request& r) { [[maybe_unused]] SamplingParams& s = r.sampling; __VA_ARGS__; }, message }
+#define CASE(name, message, ...)                                                                 \
+  BadCase {                                                                                      \
+#name, [](Request& r) { [[maybe_unused]] SamplingParams& s = r.sampling; __VA_ARGS__; }, message \
+  }
 
 INSTANTIATE_TEST_SUITE_P(
     Fields, BadRequestTest,
-    testing::Values(
-        CASE(EmptyPrompt, "prompt must have at least one token", r.prompt.clear()),
-        CASE(PromptIdTooLarge, "prompt has the token id 100", r.prompt[1] = 100),
-        CASE(PromptIdNegative, "prompt has the token id -1", r.prompt[1] = -1),
-        CASE(PromptFillsTheContext, "prompt has 32 tokens", r.prompt.assign(32, 1)),
-        CASE(PromptOverTheContext, "prompt has 33 tokens", r.prompt.assign(33, 1); s.max_tokens = 0; s.prompt_logprobs = 1),
-        CASE(TemperatureNegative, "temperature must be between 0 and 2", s.temperature = -0.1f),
-        CASE(TemperatureHigh, "temperature must be between 0 and 2, got 2.5", s.temperature = 2.5f),
-        CASE(TemperatureNan, "temperature", s.temperature = kNan), CASE(TemperatureInf, "temperature", s.temperature = kInf),
-        CASE(TopPZero, "top_p must be above 0 and at most 1", s.top_p = 0.0f), CASE(TopPHigh, "top_p", s.top_p = 1.5f),
-        CASE(TopPNan, "top_p", s.top_p = kNan), CASE(TopKLow, "top_k must be at least 1", s.top_k = -2),
-        CASE(MinPNegative, "min_p", s.min_p = -0.5f), CASE(MinPHigh, "min_p", s.min_p = 1.1f),
-        CASE(RepetitionZero, "repetition_penalty must be a finite number above 0", s.repetition_penalty = 0.0f),
-        CASE(RepetitionInf, "repetition_penalty", s.repetition_penalty = kInf),
-        CASE(PresenceHigh, "presence_penalty must be between -2 and 2", s.presence_penalty = 2.1f),
-        CASE(FrequencyNan, "frequency_penalty", s.frequency_penalty = kNan),
-        CASE(BiasId, "logit_bias has the token id 100", s.logit_bias = {{100, 1.0f}}),
-        CASE(BiasValue, "logit_bias must be between -100 and 100", s.logit_bias = {{1, 100.5f}}),
-        CASE(BiasNan, "logit_bias", s.logit_bias = {{1, kNan}}),
-        CASE(StopId, "stop_token_ids has the token id 100", s.stop_token_ids = {100}),
-        CASE(MaxTokensNegative, "max_tokens must be at least 1, got -1", s.max_tokens = -1),
-        CASE(MaxTokensZero, "max_tokens must be at least 1", s.max_tokens = 0),
-        CASE(MinTokensNegative, "min_tokens must not be negative", s.min_tokens = -1),
-        CASE(MinOverMax, "min_tokens must not exceed max_tokens, got 17 and 16", s.min_tokens = 17),
-        CASE(Logprobs, "logprobs must be between 0 and 5", s.logprobs = 6), CASE(LogprobsLow, "logprobs", s.logprobs = -2),
-        CASE(PromptLogprobs, "prompt_logprobs must be between 0 and 5", s.prompt_logprobs = 6),
-        CASE(NoSequences, "n must be between 1 and 8, got 0", r.num_sequences = 0),
-        CASE(SequencesOverTheQueue, "n must be between 1 and 8, got 9", r.num_sequences = 9)),
+    testing::Values(CASE(EmptyPrompt, "prompt must have at least one token", r.prompt.clear()),
+                    CASE(PromptIdTooLarge, "prompt has the token id 100", r.prompt[1] = 100),
+                    CASE(PromptIdNegative, "prompt has the token id -1", r.prompt[1] = -1),
+                    CASE(PromptFillsTheContext, "prompt has 32 tokens", r.prompt.assign(32, 1)),
+                    CASE(PromptOverTheContext, "prompt has 33 tokens", r.prompt.assign(33, 1); s.max_tokens = 0;
+                         s.prompt_logprobs = 1),
+                    CASE(TemperatureNegative, "temperature must be between 0 and 2", s.temperature = -0.1f),
+                    CASE(TemperatureHigh, "temperature must be between 0 and 2, got 2.5", s.temperature = 2.5f),
+                    CASE(TemperatureNan, "temperature", s.temperature = kNan),
+                    CASE(TemperatureInf, "temperature", s.temperature = kInf),
+                    CASE(TopPZero, "top_p must be above 0 and at most 1", s.top_p = 0.0f),
+                    CASE(TopPHigh, "top_p", s.top_p = 1.5f), CASE(TopPNan, "top_p", s.top_p = kNan),
+                    CASE(TopKLow, "top_k must be at least 1", s.top_k = -2),
+                    CASE(MinPNegative, "min_p", s.min_p = -0.5f), CASE(MinPHigh, "min_p", s.min_p = 1.1f),
+                    CASE(RepetitionZero, "repetition_penalty must be a finite number above 0",
+                         s.repetition_penalty = 0.0f),
+                    CASE(RepetitionInf, "repetition_penalty", s.repetition_penalty = kInf),
+                    CASE(PresenceHigh, "presence_penalty must be between -2 and 2", s.presence_penalty = 2.1f),
+                    CASE(FrequencyNan, "frequency_penalty", s.frequency_penalty = kNan),
+                    CASE(BiasId, "logit_bias has the token id 100", s.logit_bias = {{100, 1.0f}}),
+                    CASE(BiasValue, "logit_bias must be between -100 and 100", s.logit_bias = {{1, 100.5f}}),
+                    CASE(BiasNan, "logit_bias", s.logit_bias = {{1, kNan}}),
+                    CASE(StopId, "stop_token_ids has the token id 100", s.stop_token_ids = {100}),
+                    CASE(MaxTokensNegative, "max_tokens must be at least 1, got -1", s.max_tokens = -1),
+                    CASE(MaxTokensZero, "max_tokens must be at least 1", s.max_tokens = 0),
+                    CASE(MinTokensNegative, "min_tokens must not be negative", s.min_tokens = -1),
+                    CASE(MinOverMax, "min_tokens must not exceed max_tokens, got 17 and 16", s.min_tokens = 17),
+                    CASE(Logprobs, "logprobs must be between 0 and 5", s.logprobs = 6),
+                    CASE(LogprobsLow, "logprobs", s.logprobs = -2),
+                    CASE(PromptLogprobs, "prompt_logprobs must be between 0 and 5", s.prompt_logprobs = 6),
+                    CASE(NoSequences, "n must be between 1 and 8, got 0", r.num_sequences = 0),
+                    CASE(SequencesOverTheQueue, "n must be between 1 and 8, got 9", r.num_sequences = 9)),
     [](const auto& test) { return test.param.name; });
 
 TEST(RequestCheck, ADeadlineThatHasPassedIsNotStarted) {
@@ -104,7 +110,8 @@ TEST(RequestCheck, MoreThan128SequencesAreNeverTaken) {
   request.num_sequences = 128;
   EXPECT_TRUE(check_and_resolve(request, limits, kNow).ok());
   request.num_sequences = 129;
-  EXPECT_THAT(std::string(check_and_resolve(request, limits, kNow).message()), HasSubstr("n must be between 1 and 128"));
+  EXPECT_THAT(std::string(check_and_resolve(request, limits, kNow).message()),
+              HasSubstr("n must be between 1 and 128"));
 }
 
 TEST(RequestCheck, LimitsAreInclusive) {

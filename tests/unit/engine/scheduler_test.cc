@@ -36,8 +36,12 @@ class SchedulerTest : public testing::Test {
   // Tokens of sequence `id` differ from those of every other one unless `text` says otherwise.
   SequenceView view(SequenceId id, int32_t num_tokens, int32_t num_computed, int32_t text = -1) {
     texts_.push_back(std::vector<int32_t>(num_tokens, text < 0 ? static_cast<int32_t>(id) : text));
-    return {.id = id, .tokens = texts_.back().data(), .num_tokens = num_tokens, .num_computed = num_computed,
-            .cache_salt = &salt_, .use_prefix_cache = true};
+    return {.id = id,
+            .tokens = texts_.back().data(),
+            .num_tokens = num_tokens,
+            .num_computed = num_computed,
+            .cache_salt = &salt_,
+            .use_prefix_cache = true};
   }
 
   void add_running(SequenceId id, int32_t num_tokens, int32_t num_computed, int32_t num_held_tokens = -1) {
@@ -47,7 +51,9 @@ class SchedulerTest : public testing::Test {
     state_.running.push_back(view(id, num_tokens, num_computed));
   }
 
-  void add_waiting(SequenceId id, int32_t num_tokens, int32_t text = -1) { state_.waiting.push_back(view(id, num_tokens, 0, text)); }
+  void add_waiting(SequenceId id, int32_t num_tokens, int32_t text = -1) {
+    state_.waiting.push_back(view(id, num_tokens, 0, text));
+  }
 
   ScheduleDecision decide(int32_t max_num_seqs = 8, int32_t max_num_batched_tokens = 16) {
     return schedule(state_, {max_num_seqs, max_num_batched_tokens}, *cache_);
@@ -92,7 +98,7 @@ TEST_F(SchedulerTest, AdmitsUpToMaxNumSeqs) {
   EXPECT_THAT(decide(3, 16).admitted, SizeIs(3));
 }
 
-// With more running sequences than tokens in a step, a running prompt would wait for ever behind decodes.
+// With more running sequences than tokens in a step, a running prompt could wait for ever behind decodes.
 TEST_F(SchedulerTest, RunsNoMoreSequencesThanAStepHasTokens) {
   make_cache(32);
   for (SequenceId id = 1; id <= 5; ++id) add_waiting(id, 1);
