@@ -240,6 +240,19 @@ Proof.
   apply lt_IZR in H. lia.
 Qed.
 
+(** So the hypothesis can be met, for every key: rounding half down is such a write path. *)
+Theorem rounding_write_path b z : write_path b 0 (fun j => up (z + xi b j - 1 / 2)) z.
+Proof.
+  pose proof (INR_pow2_pos b) as PR.
+  apply nearest_write_path.
+  - intros j _. destruct (archimed (z + xi b j - 1 / 2)) as [H1 H2]. destruct (archimed (z + xi b (S j) - 1 / 2)) as [H3 H4].
+    assert (xi b j <= xi b (S j)).
+    { unfold xi. rewrite S_INR. assert (0 < spacing b) by (apply Rdiv_lt_0_compat; lra). lra. }
+    assert (K : IZR (up (z + xi b j - 1 / 2) - 1) < IZR (up (z + xi b (S j) - 1 / 2))) by (rewrite minus_IZR; lra).
+    apply lt_IZR in K. lia.
+  - intros j _. unfold resid. destruct (archimed (z + xi b j - 1 / 2)) as [H1 H2]. apply Rabs_le. lra.
+Qed.
+
 (** The jump of a monotone two-valued sequence. *)
 Lemma two_valued N (n : nat -> Z) :
   (0 < N)%nat -> (forall j, (S j < N)%nat -> (n j <= n (S j))%Z) -> (n (N - 1)%nat <= n 0%nat + 1)%Z ->

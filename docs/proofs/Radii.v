@@ -265,6 +265,41 @@ Proof.
   unfold dot. rewrite <- Sum_plus. apply Sum_ext. intros i _. destruct (B i); ring.
 Qed.
 
+(** 5.2: the product that balance minimises, its lower bound, and the lambda that attains it; [k2] and [q2] are the mean
+    squares of the channels. *)
+Theorem balance_lower_bound (l : list I) (k2 q2 lam : I -> R) :
+  (forall i, In i l -> 0 <= k2 i) -> (forall i, In i l -> 0 <= q2 i) -> (forall i, In i l -> 0 < lam i) ->
+  (Sum l (fun i => sqrt (k2 i * q2 i)))^2
+  <= Sum l (fun i => k2 i / (lam i)^2) * Sum l (fun i => q2 i * (lam i)^2).
+Proof.
+  intros Hk Hq Hl.
+  pose proof (Sum_CS l (fun _ => 1) (fun i => sqrt (k2 i) / lam i) (fun i => sqrt (q2 i) * lam i) (fun _ _ => Rle_0_1)) as K.
+  cbv beta in K.
+  rewrite (Sum_ext l _ (fun i => sqrt (k2 i * q2 i))) in K.
+  2: { intros i Hi. rewrite sqrt_mult by auto. specialize (Hl i Hi). field. lra. }
+  rewrite (Sum_ext l (fun i => 1 * (sqrt (k2 i) / lam i) ^ 2) (fun i => k2 i / (lam i)^2)) in K.
+  2: { intros i Hi. rewrite <- (sqrt_sqrt (k2 i)) at 2 by auto. specialize (Hl i Hi). field. lra. }
+  rewrite (Sum_ext l (fun i => 1 * (sqrt (q2 i) * lam i) ^ 2) (fun i => q2 i * (lam i)^2)) in K.
+  2: { intros i Hi. rewrite <- (sqrt_sqrt (q2 i)) at 2 by auto. ring. }
+  exact K.
+Qed.
+
+Theorem balance_attained (l : list I) (k2 q2 lam : I -> R) :
+  (forall i, In i l -> 0 < k2 i) -> (forall i, In i l -> 0 < q2 i) ->
+  (forall i, In i l -> (lam i)^2 = sqrt (k2 i / q2 i)) ->
+  Sum l (fun i => k2 i / (lam i)^2) * Sum l (fun i => q2 i * (lam i)^2) = (Sum l (fun i => sqrt (k2 i * q2 i)))^2.
+Proof.
+  intros Hk Hq Hl.
+  assert (E1 : forall i, In i l -> k2 i / (lam i)^2 = sqrt (k2 i * q2 i)).
+  { intros i Hi. specialize (Hk i Hi). specialize (Hq i Hi). rewrite (Hl i Hi), sqrt_div_alt, sqrt_mult by lra.
+    pose proof (sqrt_lt_R0 _ Hk). pose proof (sqrt_lt_R0 _ Hq).
+    rewrite <- (sqrt_sqrt (k2 i)) at 1 by lra. field. lra. }
+  assert (E2 : forall i, In i l -> q2 i * (lam i)^2 = sqrt (k2 i * q2 i)).
+  { intros i Hi. specialize (Hk i Hi). specialize (Hq i Hi). rewrite (Hl i Hi), sqrt_div_alt, sqrt_mult by lra.
+    pose proof (sqrt_lt_R0 _ Hq). rewrite <- (sqrt_sqrt (q2 i)) at 1 by lra. field. lra. }
+  rewrite (Sum_ext l _ _ E1), (Sum_ext l _ _ E2). ring.
+Qed.
+
 End Transform.
 
 (** The hypotheses are met by the transform of the cache: the Hadamard matrix of any order 2^n with signs on its
