@@ -1,5 +1,5 @@
 (** The relaxed worst case is attained by an upper set of the radius (3.7): all tokens above some level of c, a fraction
-    of those at the level, none below.
+    of those at the level, none below; and so by a scan over tokens sorted by radius with one fractional element.
 
     A fractional set is here a list of reals beside the list of tokens.  First the maximum over the cube exists, then a
     maximiser with U + V >= 1 is an upper set, and from any other point one may move to U + V >= 1 without loss. *)
@@ -260,9 +260,6 @@ Variables (l : list I) (ph c : I -> R).
 Hypothesis Hw : weights l ph.
 Hypothesis Hc : forall t, In t l -> 0 <= c t.
 
-Let wU t := ph t * exp (c t).
-Let wV t := ph t * exp (- c t).
-Let B := Sum l wV.
 Definition lU (xs : list R) : R := lin l xs (fun t => ph t * exp (c t)).
 Definition lV (xs : list R) : R := Sum l (fun t => ph t * exp (- c t)) - lin l xs (fun t => ph t * exp (- c t)).
 Definition lP (xs : list R) : R := lin l xs ph.
