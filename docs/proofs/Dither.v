@@ -684,34 +684,23 @@ Qed.
 
 (** * A request (2.7, 4.4)
 
-    [L] layers, each with its own table of [n] entries; [cells h] are all the cells of the layer above the tables [h]:
-    every token, head, metered query position.  They are functions of the request and of the tables below, never of the
-    layer's own table; no independence between cells is asked. *)
-Definition violated (b : nat) (eps kappa : R) (n : nat) (cells : list (list nat) -> list cell) : list (list nat) -> bool :=
-  anybad (fun h tbl => existsb (fun cl => exceeds (cell_err b cl) (cell_radius b eps kappa n cl) tbl) (cells h)) [].
-
-Theorem request_union b eps kappa n L M cells :
-  0 <= kappa ->
-  (forall h, (length h < L)%nat -> (length (cells h) <= M)%nat /\ forall cl, In cl (cells h) -> cell_ok b eps n cl) ->
-  Pr (draws (repeat (table b n) L)) (violated b eps kappa n cells) <= INR L * (INR M * (2 * exp (- (kappa^2 / 2)))).
-Proof.
-  intros Hk H. unfold violated.
-  pose proof (adaptive_union
-    (fun h tbl => existsb (fun cl => exceeds (cell_err b cl) (cell_radius b eps kappa n cl) tbl) (cells h))
-    (fun _ => INR M * (2 * exp (- (kappa^2 / 2)))) (repeat (table b n) L) []) as K.
-  rewrite Sum_const, seq_length, repeat_length in K. apply K.
-  - intros d Hd. apply repeat_spec in Hd. subst. apply table_dist.
-  - intros j d h Hj Hh. apply nth_error_repeat in Hj. destruct Hj as [-> Hj]. simpl in Hh.
-    destruct (H h ltac:(lia)) as [HM Hc].
-    apply Rle_trans with (1 := union_bound (table b n) (cells h)
-      (fun cl => exceeds (cell_err b cl) (cell_radius b eps kappa n cl)) (table_dist b n)).
-    apply Rle_trans with (Sum (cells h) (fun _ => 2 * exp (- (kappa^2 / 2)))).
-    + apply Sum_le. intros cl Hcl. apply cell_tail; [now apply Hc|assumption].
-    + rewrite Sum_const. apply Rmult_le_compat_r; [pose proof (exp_pos (- (kappa^2 / 2))); lra|now apply le_INR].
-Qed.
+    [L] layers, each with its own table of [n] entries.  A row of attention is the cells of one query head at one metered
+    query position, with the number S of tokens that its kappa was computed for, which must not be below the number of its
+    cells; it may differ from row to row.  [rows h] are all the rows of the layer above the tables [h]: functions of the
+    request and of the tables below, never of the layer's own table.  No independence between rows or cells is asked. *)
 
 (** kappa for a local budget over S tokens. *)
 Definition kappa_of (S : nat) (delta_loc : R) : R := sqrt (2 * ln (2 * INR S / delta_loc)).
+
+Definition row_violated (b : nat) (eps delta_loc : R) (n : nat) (row : nat * list cell) (tbl : list nat) : bool :=
+  existsb (fun cl => exceeds (cell_err b cl) (cell_radius b eps (kappa_of (fst row) delta_loc) n cl) tbl) (snd row).
+
+Definition violated (b : nat) (eps delta_loc : R) (n : nat) (rows : list (list nat) -> list (nat * list cell)) :
+  list (list nat) -> bool :=
+  anybad (fun h tbl => existsb (fun row => row_violated b eps delta_loc n row tbl) (rows h)) [].
+
+Definition row_ok (b : nat) (eps : R) (n : nat) (row : nat * list cell) : Prop :=
+  (0 < fst row)%nat /\ (length (snd row) <= fst row)%nat /\ forall cl, In cl (snd row) -> cell_ok b eps n cl.
 
 Lemma kappa_tail S delta_loc : (0 < S)%nat -> 0 < delta_loc <= 2 -> 2 * exp (- ((kappa_of S delta_loc)^2 / 2)) = delta_loc / INR S.
 Proof.
@@ -725,34 +714,83 @@ Proof.
   rewrite exp_Ropp, exp_ln by lra. field. lra.
 Qed.
 
-(** With H query heads, T metered query positions and S tokens in each layer, the budget of the request is met. *)
-Theorem request_budget b eps n L H T S delta_req cells :
-  (0 < L)%nat -> (0 < H)%nat -> (0 < T)%nat -> (0 < S)%nat -> 0 < delta_req <= 1 ->
+(** One row spends no more than the local budget. *)
+Theorem row_budget b eps n delta_loc row :
+  0 < delta_loc <= 2 -> row_ok b eps n row -> Pr (table b n) (row_violated b eps delta_loc n row) <= delta_loc.
+Proof.
+  intros Hd (HS & Hlen & Hok). set (S := fst row) in *.
+  apply Rle_trans with (1 := union_bound (table b n) (snd row)
+    (fun cl => exceeds (cell_err b cl) (cell_radius b eps (kappa_of S delta_loc) n cl)) (table_dist b n)).
+  apply Rle_trans with (Sum (snd row) (fun _ => delta_loc / INR S)).
+  - apply Sum_le. intros cl Hcl. rewrite <- kappa_tail by assumption. apply cell_tail; [now apply Hok|apply sqrt_pos].
+  - rewrite Sum_const. assert (PS : 0 < INR S) by now apply lt_0_INR.
+    apply Rle_trans with (INR S * (delta_loc / INR S)); [|apply Req_le; field; lra].
+    apply Rmult_le_compat_r; [apply Rlt_le, Rdiv_lt_0_compat; lra|now apply le_INR].
+Qed.
+
+(** With H query heads and T metered query positions in each layer, the budget of the request is met. *)
+Theorem request_budget b eps n L H T delta_req rows :
+  (0 < L)%nat -> (0 < H)%nat -> (0 < T)%nat -> 0 < delta_req <= 1 ->
   let delta_loc := delta_req / (INR L * INR H * INR T) in
   (forall h, (length h < L)%nat ->
-     (length (cells h) <= H * T * S)%nat /\ forall cl, In cl (cells h) -> cell_ok b eps n cl) ->
-  Pr (draws (repeat (table b n) L)) (violated b eps (kappa_of S delta_loc) n cells) <= delta_req /\
-  1 - delta_req <= Pr (draws (repeat (table b n) L)) (fun ts => negb (violated b eps (kappa_of S delta_loc) n cells ts)).
+     (length (rows h) <= H * T)%nat /\ forall row, In row (rows h) -> row_ok b eps n row) ->
+  Pr (draws (repeat (table b n) L)) (violated b eps delta_loc n rows) <= delta_req /\
+  1 - delta_req <= Pr (draws (repeat (table b n) L)) (fun ts => negb (violated b eps delta_loc n rows ts)).
 Proof.
-  intros HL HH HT HS Hd delta_loc Hc.
+  intros HL HH HT Hd delta_loc Hc.
   assert (P1 : forall k, (0 < k)%nat -> 1 <= INR k) by (intros k Hk; replace 1 with (INR 1) by reflexivity; apply le_INR; lia).
-  pose proof (P1 L HL) as PL. pose proof (P1 H HH) as PH. pose proof (P1 T HT) as PT. pose proof (P1 S HS) as PS.
+  pose proof (P1 L HL) as PL. pose proof (P1 H HH) as PH. pose proof (P1 T HT) as PT.
   assert (PLHT : 1 <= INR L * INR H * INR T).
   { assert (1 <= INR L * INR H) by nra. nra. }
   assert (Hloc : 0 < delta_loc <= 2).
   { unfold delta_loc. split; [apply Rdiv_lt_0_compat; lra|].
     apply Rmult_le_reg_r with (INR L * INR H * INR T); [lra|]. unfold Rdiv. rewrite Rmult_assoc, Rinv_l by lra. nra. }
-  assert (K : Pr (draws (repeat (table b n) L)) (violated b eps (kappa_of S delta_loc) n cells) <= delta_req).
-  { apply Rle_trans with (1 := request_union b eps (kappa_of S delta_loc) n L (H * T * S) cells (sqrt_pos _) Hc).
-    rewrite kappa_tail by assumption. apply Req_le. rewrite !mult_INR. unfold delta_loc. field. lra. }
+  assert (K : Pr (draws (repeat (table b n) L)) (violated b eps delta_loc n rows) <= delta_req).
+  { unfold violated.
+    pose proof (adaptive_union (fun h tbl => existsb (fun row => row_violated b eps delta_loc n row tbl) (rows h))
+      (fun _ => INR (H * T) * delta_loc) (repeat (table b n) L) []) as K.
+    rewrite Sum_const, seq_length, repeat_length in K.
+    replace delta_req with (INR L * (INR (H * T) * delta_loc)) by (rewrite mult_INR; unfold delta_loc; field; lra).
+    apply K.
+    - intros d Hdd. apply repeat_spec in Hdd. subst. apply table_dist.
+    - intros j d h Hj Hh. apply nth_error_repeat in Hj. destruct Hj as [-> Hj]. simpl in Hh.
+      destruct (Hc h ltac:(lia)) as [HM Hr].
+      apply Rle_trans with (1 := union_bound (table b n) (rows h) (row_violated b eps delta_loc n) (table_dist b n)).
+      apply Rle_trans with (Sum (rows h) (fun _ => delta_loc)).
+      + apply Sum_le. intros row Hrow. apply row_budget; [assumption|now apply Hr].
+      + rewrite Sum_const. apply Rmult_le_compat_r; [lra|now apply le_INR]. }
   split; [exact K|].
   assert (Hdist : is_dist (draws (repeat (table b n) L))).
   { apply draws_dist. intros d Hdd. apply repeat_spec in Hdd. subst. apply table_dist. }
-  set (V := violated b eps (kappa_of S delta_loc) n cells) in *. set (D := draws (repeat (table b n) L)) in *.
+  set (V := violated b eps delta_loc n rows) in *. set (D := draws (repeat (table b n) L)) in *.
   assert (E : Pr D V + Pr D (fun ts => negb (V ts)) = 1).
   { unfold Pr. rewrite <- Ex_plus. transitivity (Ex D (fun _ => 1)); [|now apply Ex_const].
     apply Ex_ext. intros ts. destruct (V ts); simpl; lra. }
   lra.
+Qed.
+
+(** What the good event says: in every layer every error is within its radius. *)
+Lemma anybad_false {A : Type} (bad : list A -> A -> bool) (hist ts h rest : list A) t :
+  anybad bad hist ts = false -> ts = h ++ t :: rest -> bad (hist ++ h) t = false.
+Proof.
+  revert hist h. induction ts as [|a ts IH]; intros hist h H E; [destruct h; discriminate|].
+  simpl in H. apply Bool.orb_false_iff in H. destruct H as [H1 H2]. destruct h as [|b h]; simpl in E; inversion E; subst.
+  - now rewrite app_nil_r.
+  - replace (hist ++ b :: h) with ((hist ++ [b]) ++ h) by (rewrite <- app_assoc; reflexivity). now apply IH.
+Qed.
+
+Theorem not_violated b eps delta_loc n rows ts h tbl rest row cl :
+  violated b eps delta_loc n rows ts = false -> ts = h ++ tbl :: rest -> In row (rows h) -> In cl (snd row) ->
+  Rabs (cell_err b cl tbl) <= cell_radius b eps (kappa_of (fst row) delta_loc) n cl.
+Proof.
+  intros H E Hr Hcl. pose proof (anybad_false _ [] ts h rest tbl H E) as K. simpl in K.
+  assert (K1 : row_violated b eps delta_loc n row tbl = false).
+  { destruct (row_violated b eps delta_loc n row tbl) eqn:Q; [|reflexivity].
+    rewrite <- K. symmetry. apply existsb_exists. now exists row. }
+  assert (K2 : exceeds (cell_err b cl) (cell_radius b eps (kappa_of (fst row) delta_loc) n cl) tbl = false).
+  { destruct (exceeds (cell_err b cl) (cell_radius b eps (kappa_of (fst row) delta_loc) n cl) tbl) eqn:Q; [|reflexivity].
+    rewrite <- K1. symmetry. apply existsb_exists. now exists cl. }
+  unfold exceeds in K2. destruct (Rlt_dec _ _); [discriminate|lra].
 Qed.
 
 (** * One periodic table
