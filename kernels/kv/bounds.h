@@ -1,9 +1,10 @@
 // From radii to the meter: upper bounds of TV(p, p^) for the softmax weights p^ that are served and logit errors
-// |e_t| <= c_t, and of the output's error. Every bound is rounded upwards, in float (kernels) and in double (reference):
-// it is never below the exact value for the sums it is given. Proofs: docs/certificate.md.
+// |e_t| <= c_t, and of the output's error. Every bound is rounded upwards, in float (kernels) and in double
+// (reference): it is never below the exact value for the sums it is given. Proofs: docs/certificate.md.
 //
 // The kernels accumulate, with u = e^c, sums of p (u - 1) and p (u - 1)^2 and the largest c; never sum p u itself, so
-// that small meters stay exact. In the names here: b1 = A - 1 = sum p^ (u - 1), sigma^2 = sum p^ u^2 - A^2, c = max c_t.
+// that small meters stay exact. In the names here: b1 = A - 1 = sum p^ (u - 1), sigma^2 = sum p^ u^2 - A^2, c = max
+// c_t.
 //
 // Pure functions; no errors. What is not finite gives a meter of raw = +infinity, which no threshold passes.
 #pragma once
@@ -20,9 +21,9 @@ struct Raise;
 template <>
 struct Raise<float> {
   static constexpr float kUnit = 0x1p-24f;
-  static constexpr float kExponential = 0x1p-16f;   // of a weight times e^c - 1, exponents to 126 in base 2
-  static constexpr float kSum = 0x1p-21f;           // absolute, of 2^x - 1 for small x
-  static constexpr float kFunction = 0x1p-20f;      // of exp, tanh and a few operations
+  static constexpr float kExponential = 0x1p-16f;  // of a weight times e^c - 1, exponents to 126 in base 2
+  static constexpr float kSum = 0x1p-21f;          // absolute, of 2^x - 1 for small x
+  static constexpr float kFunction = 0x1p-20f;     // of exp, tanh and a few operations
   static constexpr float kBoxRelative = 0x1p-10f;
   static constexpr float kBoxAbsolute = 0x1p-20f;
   static constexpr int kBoxSteps = 24;
@@ -47,11 +48,11 @@ constexpr float kLargestRadius = 40.0f;
 template <class T>
 struct MeterSums {
   T logit_max = -T(infinity());
-  T weight = 0;      // sum p
-  T b1 = 0;          // sum p (u - 1)
-  T b2 = 0;          // sum p (u - 1)^2
-  T radius_max = 0;  // largest c; a NaN radius shows in b1
-  T value_error = 0; // sum p rho
+  T weight = 0;       // sum p
+  T b1 = 0;           // sum p (u - 1)
+  T b2 = 0;           // sum p (u - 1)^2
+  T radius_max = 0;   // largest c; a NaN radius shows in b1
+  T value_error = 0;  // sum p rho
 };
 
 // Multiplies all sums by `factor` (e^(old max - new max)).
@@ -79,7 +80,8 @@ ASSAY_HOST_DEVICE void add_token(MeterSums<T>& sums, T logit, T radius, T rho) {
   sums.radius_max = max_of(sums.radius_max, radius);
 }
 
-// The sums of two disjoint sets of tokens, with the log-sum-exp weights that merge their outputs. Empty sets are neutral.
+// The sums of two disjoint sets of tokens, with the log-sum-exp weights that merge their outputs. Empty sets are
+// neutral.
 template <class T>
 ASSAY_HOST_DEVICE MeterSums<T> merge(MeterSums<T> a, MeterSums<T> b) {
   if (b.weight == 0) return a;
@@ -185,8 +187,8 @@ struct Box {
 
 }  // namespace detail
 
-// G(A, C, sigma): the largest TV compatible with the three numbers (with fractional sets). sigma = +infinity gives F(A, C).
-// At most Raise<T>::kBoxRelative plus the width of a bisection above it. c <= 40; larger or not finite gives 1.
+// G(A, C, sigma): the largest TV compatible with the three numbers (with fractional sets). sigma = +infinity gives F(A,
+// C). At most Raise<T>::kBoxRelative plus the width of a bisection above it. c <= 40; larger or not finite gives 1.
 template <class T>
 ASSAY_HOST_DEVICE T box_bound(T b1, T c, T sigma) {
   if (!(c <= T(kLargestRadius)) || !is_finite(b1) || !(sigma >= T(0))) return T(1);
@@ -219,16 +221,16 @@ ASSAY_HOST_DEVICE T box_bound(T b1, T c) {
 
 enum class BoundKind : uint8_t { kBest, kBox, kEForm, kTanh };
 
-// A head's meter: `tv` = min(1, bound) is a certificate where it is below 1; `raw` is the same number there and the risk
-// score max(1, (A^2 - 1)/2) where nothing is certified, +infinity when the sums left the arithmetic.
+// A head's meter: `tv` = min(1, bound) is a certificate where it is below 1; `raw` is the same number there and the
+// risk score max(1, (A^2 - 1)/2) where nothing is certified, +infinity when the sums left the arithmetic.
 template <class T>
 struct Meter {
   T tv;
   T raw;
 };
 
-// `weight_rounding`: largest relative error h of the weights that multiply the values (2^-11 for fp16 weights, 2^-10 with
-// a second rounding after the scale): it moves the output by at most h max|v|, as a TV larger by h / 2 would.
+// `weight_rounding`: largest relative error h of the weights that multiply the values (2^-11 for fp16 weights, 2^-10
+// with a second rounding after the scale): it moves the output by at most h max|v|, as a TV larger by h / 2 would.
 template <class T>
 ASSAY_HOST_DEVICE Meter<T> meter(const MeterInputs<T>& in, BoundKind kind, T weight_rounding) {
   if (!is_finite(in.b1) || !is_finite(in.sigma) || !is_finite(in.c)) return Meter<T>{T(1), T(infinity())};

@@ -1,10 +1,11 @@
-// The quantisers of the certified pools: encode and decode of one row (one token of one KV head, key or value). The only
-// definition of each; what the row goes through first is row_transform.h, where its bytes lie is fragment_order.h.
+// The quantisers of the certified pools: encode and decode of one row (one token of one KV head, key or value). The
+// only definition of each; what the row goes through first is row_transform.h, where its bytes lie is fragment_order.h.
 //   certified  INT8, one fp16 scale a row, one fp16 bound (witness of a key, rho of a value); dither optional
-//   witcert    INT8, one fp16 scale per group of 32 channels; keys with dither and no witness, values rounded to nearest
+//   witcert    INT8, one fp16 scale per group of 32 channels; keys with dither and no witness, values rounded to
+//   nearest
 // Rows are arrays of head_dim floats after the transform; payloads are plain row major; arrays belong to the caller.
-// Errors do not exist here: a row that is not finite, or too large for an fp16 scale, is stored as *exact-only*, which no
-// bound can certify (certified: bound = +infinity; witcert: the group's scale = +infinity).
+// Errors do not exist here: a row that is not finite, or too large for an fp16 scale, is stored as *exact-only*, which
+// no bound can certify (certified: bound = +infinity; witcert: the group's scale = +infinity).
 #pragma once
 
 #include "kernels/kv/row_transform.h"
@@ -13,8 +14,12 @@ namespace assay::kv {
 
 constexpr int kGroupChannels = 32;  // of a witcert scale, or head_dim where that is less
 
-ASSAY_HOST_DEVICE int group_channels(int head_dim) { return head_dim < kGroupChannels ? head_dim : kGroupChannels; }
-ASSAY_HOST_DEVICE int group_count(int head_dim) { return head_dim / group_channels(head_dim); }
+ASSAY_HOST_DEVICE int group_channels(int head_dim) {
+  return head_dim < kGroupChannels ? head_dim : kGroupChannels;
+}
+ASSAY_HOST_DEVICE int group_count(int head_dim) {
+  return head_dim / group_channels(head_dim);
+}
 
 // ---- One element
 
@@ -46,8 +51,12 @@ ASSAY_HOST_DEVICE float dequantise(int8_t level, float scale, float xi) {
 }
 
 // Payload byte of a level where bytes are unsigned (the fragment-order pools): 1..255, 128 is zero.
-ASSAY_HOST_DEVICE uint8_t biased_level(int8_t level) { return static_cast<uint8_t>(static_cast<int>(level) + 128); }
-ASSAY_HOST_DEVICE int8_t level_from_biased(uint8_t byte) { return static_cast<int8_t>(static_cast<int>(byte) - 128); }
+ASSAY_HOST_DEVICE uint8_t biased_level(int8_t level) {
+  return static_cast<uint8_t>(static_cast<int>(level) + 128);
+}
+ASSAY_HOST_DEVICE int8_t level_from_biased(uint8_t byte) {
+  return static_cast<int8_t>(static_cast<int>(byte) - 128);
+}
 
 // ---- Certified rows
 
@@ -135,8 +144,8 @@ ASSAY_HOST_DEVICE void decode_certified(const int8_t* levels, CertifiedSide side
 
 // ---- Witcert rows: scales per group
 
-// Row x[head_dim] -> levels[head_dim], scales[group_count] (fp16 bits; +infinity = exact-only). Bypassed channels are zero
-// in x already (transform_key), so they are out of amax. xi as above; null for values.
+// Row x[head_dim] -> levels[head_dim], scales[group_count] (fp16 bits; +infinity = exact-only). Bypassed channels are
+// zero in x already (transform_key), so they are out of amax. xi as above; null for values.
 ASSAY_HOST_DEVICE void encode_groups(const float* x, int head_dim, const float* xi, int8_t* levels, uint16_t* scales) {
   const int size = group_channels(head_dim);
   for (int g = 0; g < group_count(head_dim); ++g) {

@@ -33,10 +33,11 @@ struct HalfCut {
 };
 
 ASSAY_HOST_DEVICE HalfCut cut_to_half(uint32_t magnitude) {
-  // Everything finite from 65,536 up is cut like the float just below it; infinity becomes 65,536, which is cut exactly.
+  // Everything finite from 65,536 up is cut like the float just below it; infinity becomes 65,536, which is cut
+  // exactly.
   const uint32_t clamped = magnitude < 0x477fffffu ? magnitude : 0x477fffffu;
   const uint32_t bits = magnitude == 0x7f800000u ? 0x47800000u : clamped;
-  const bool subnormal = bits < 0x38800000u;             // below 2^-14: multiples of 2^-24
+  const bool subnormal = bits < 0x38800000u;  // below 2^-14: multiples of 2^-24
   const uint32_t wide = 126u - (bits >> 23);
   const uint32_t shift = subnormal ? (wide < 31u ? wide : 31u) : 13u;
   // A float subnormal gets a leading bit it does not have; all that is asked of it is to be cut away entirely.
@@ -79,7 +80,9 @@ ASSAY_HOST_DEVICE uint16_t half_down(float x) {
 }
 
 // bf16 bits -> float, exact.
-ASSAY_HOST_DEVICE float bf16_to_float(uint16_t bf16) { return float_from_bits(static_cast<uint32_t>(bf16) << 16); }
+ASSAY_HOST_DEVICE float bf16_to_float(uint16_t bf16) {
+  return float_from_bits(static_cast<uint32_t>(bf16) << 16);
+}
 
 // float -> bf16 bits, to nearest, ties to even; NaN stays NaN.
 ASSAY_HOST_DEVICE uint16_t bf16_nearest(float x) {

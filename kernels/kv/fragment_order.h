@@ -8,7 +8,9 @@
 
 namespace assay::kv {
 
-ASSAY_HOST_DEVICE bool has_fragment_order(int head_dim) { return head_dim % 32 == 0; }
+ASSAY_HOST_DEVICE bool has_fragment_order(int head_dim) {
+  return head_dim % 32 == 0;
+}
 
 // Byte of (token 0..15, channel) in the K payload of a tile.
 ASSAY_HOST_DEVICE int key_fragment_index(int token, int channel, int head_dim) {
@@ -27,8 +29,10 @@ ASSAY_HOST_DEVICE int value_fragment_index(int token, int channel, int head_dim)
   return (channel / 32) * 512 + lane * 16 + word * 4 + (token & 1) + (token >> 3) * 2;
 }
 
-// Place of a token's number in the 16-entry arrays of V scales and rho: tokens 2j, 2j+1, 2j+8, 2j+9 side by side, so that
-// a lane reads its four at once. K scales and witnesses are in token order.
-ASSAY_HOST_DEVICE int value_side_index(int token) { return ((token & 7) >> 1) * 4 + (token & 1) + (token >> 3) * 2; }
+// Place of a token's number in the 16-entry arrays of V scales and rho: tokens 2j, 2j+1, 2j+8, 2j+9 side by side, so
+// that a lane reads its four at once. K scales and witnesses are in token order.
+ASSAY_HOST_DEVICE int value_side_index(int token) {
+  return ((token & 7) >> 1) * 4 + (token & 1) + (token >> 3) * 2;
+}
 
 }  // namespace assay::kv

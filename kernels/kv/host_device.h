@@ -24,7 +24,9 @@ ASSAY_HOST_DEVICE float float_from_bits(uint32_t bits) {
   std::memcpy(&x, &bits, sizeof x);
   return x;
 }
-ASSAY_HOST_DEVICE float infinity() { return float_from_bits(0x7f800000u); }
+ASSAY_HOST_DEVICE float infinity() {
+  return float_from_bits(0x7f800000u);
+}
 
 // False for NaN and both infinities.
 template <class T>

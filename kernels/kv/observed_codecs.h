@@ -25,9 +25,9 @@ struct TileContext {
   int head_dim = 0;
   int tokens = kTokenTile;
   KvSide side = KvSide::kKey;
-  DType dtype = DType::kF32;   // identity: element type of the stored rows
-  float static_scale = 1.0f;   // rtn-int8-tensor: of this layer, KV head and side; finite, positive
-  uint64_t seed = 0;           // stochastic-int8: with layer, KV head and first slot, the counter of its draws
+  DType dtype = DType::kF32;  // identity: element type of the stored rows
+  float static_scale = 1.0f;  // rtn-int8-tensor: of this layer, KV head and side; finite, positive
+  uint64_t seed = 0;          // stochastic-int8: with layer, KV head and first slot, the counter of its draws
   uint32_t layer = 0;
   uint32_t kv_head = 0;
   uint32_t first_slot = 0;
@@ -35,7 +35,9 @@ struct TileContext {
 
 namespace detail {
 
-ASSAY_HOST_DEVICE void store_half(uint8_t* out, uint16_t bits) { std::memcpy(out, &bits, sizeof bits); }
+ASSAY_HOST_DEVICE void store_half(uint8_t* out, uint16_t bits) {
+  std::memcpy(out, &bits, sizeof bits);
+}
 ASSAY_HOST_DEVICE uint16_t load_half(const uint8_t* in) {
   uint16_t bits;
   std::memcpy(&bits, in, sizeof bits);
@@ -73,7 +75,8 @@ ASSAY_HOST_DEVICE AffineGroup affine_group(float low, float high, int top) {
 }
 ASSAY_HOST_DEVICE int affine_code(AffineGroup group, float x, int top) {
   if (group.scale == 0) return 0;
-  return round_clamped(divide(x - half_to_float(group.zero), half_to_float(group.scale)), 0.0f, static_cast<float>(top));
+  return round_clamped(divide(x - half_to_float(group.zero), half_to_float(group.scale)), 0.0f,
+                       static_cast<float>(top));
 }
 ASSAY_HOST_DEVICE float affine_value(AffineGroup group, int code) {
   return half_to_float(group.zero) + multiply(half_to_float(group.scale), static_cast<float>(code));
@@ -180,7 +183,9 @@ ASSAY_HOST_DEVICE void rtn_int4_decode(const TileContext& tile, const uint8_t* i
 
 // ---- rtn-int8-tensor: one scale per layer and KV head from calibration, saturating
 
-ASSAY_HOST_DEVICE int64_t rtn_int8_tensor_bytes(const TileContext& tile) { return int64_t{tile.tokens} * tile.head_dim; }
+ASSAY_HOST_DEVICE int64_t rtn_int8_tensor_bytes(const TileContext& tile) {
+  return int64_t{tile.tokens} * tile.head_dim;
+}
 ASSAY_HOST_DEVICE void rtn_int8_tensor_encode(const TileContext& tile, const float* rows, uint8_t* out) {
   for (int i = 0; i < tile.tokens * tile.head_dim; ++i) {
     out[i] = static_cast<uint8_t>(detail::round_clamped(divide(rows[i], tile.static_scale), -127.0f, 127.0f) + 128);
@@ -194,7 +199,9 @@ ASSAY_HOST_DEVICE void rtn_int8_tensor_decode(const TileContext& tile, const uin
 
 // ---- fp8-e4m3: a cast, saturating at 448
 
-ASSAY_HOST_DEVICE int64_t fp8_e4m3_bytes(const TileContext& tile) { return int64_t{tile.tokens} * tile.head_dim; }
+ASSAY_HOST_DEVICE int64_t fp8_e4m3_bytes(const TileContext& tile) {
+  return int64_t{tile.tokens} * tile.head_dim;
+}
 ASSAY_HOST_DEVICE void fp8_e4m3_encode(const TileContext& tile, const float* rows, uint8_t* out) {
   for (int i = 0; i < tile.tokens * tile.head_dim; ++i) out[i] = e4m3_saturate(rows[i]);
 }
@@ -234,7 +241,9 @@ ASSAY_HOST_DEVICE void kivi_2_decode(const TileContext& tile, const uint8_t* in,
 // ---- kvquant-4: keys per channel over 32 tokens with the largest 1 % of the tile kept exact, values per token; 4 bits
 
 // Elements of a key tile kept exact: 1 %, rounded up; each 6 bytes (index, float).
-ASSAY_HOST_DEVICE int kvquant_kept(const TileContext& tile) { return (tile.tokens * tile.head_dim + 99) / 100; }
+ASSAY_HOST_DEVICE int kvquant_kept(const TileContext& tile) {
+  return (tile.tokens * tile.head_dim + 99) / 100;
+}
 ASSAY_HOST_DEVICE int64_t kvquant_4_bytes(const TileContext& tile) {
   if (tile.side == KvSide::kValue) {
     return int64_t{tile.tokens} * detail::affine_row_bytes(tile.head_dim, tile.head_dim, 4);
@@ -275,7 +284,8 @@ ASSAY_HOST_DEVICE void keep_largest(const TileContext& tile, const float* rows, 
 }
 
 // One channel without its kept elements: they take the place of the channel's first other value (0 if there is none).
-ASSAY_HOST_DEVICE void copy_channel(const TileContext& tile, const float* rows, int channel, uint32_t marks, float* out) {
+ASSAY_HOST_DEVICE void copy_channel(const TileContext& tile, const float* rows, int channel, uint32_t marks,
+                                    float* out) {
   float filler = 0;
   for (int t = tile.tokens - 1; t >= 0; --t) {
     if ((marks >> t & 1u) == 0) filler = rows[t * tile.head_dim + channel];
@@ -319,7 +329,9 @@ ASSAY_HOST_DEVICE void kvquant_4_decode(const TileContext& tile, const uint8_t* 
 // ---- stochastic-int8: rtn-int8 with floor(x / s + u), u uniform in [0, 1): the negative control. Unbiased, but its
 // residual reaches a whole step and is not independent of x; no dither radius holds for it.
 
-ASSAY_HOST_DEVICE int64_t stochastic_int8_bytes(const TileContext& tile) { return rtn_int8_bytes(tile); }
+ASSAY_HOST_DEVICE int64_t stochastic_int8_bytes(const TileContext& tile) {
+  return rtn_int8_bytes(tile);
+}
 ASSAY_HOST_DEVICE void stochastic_int8_encode(const TileContext& tile, const float* rows, uint8_t* out) {
   const int d = tile.head_dim, size = group_channels(d), bytes = detail::symmetric_row_bytes(d, 8);
   for (int t = 0; t < tile.tokens; ++t) {

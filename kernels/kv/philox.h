@@ -37,9 +37,9 @@ ASSAY_HOST_DEVICE uint32_t random_word(RandomStream stream, uint64_t seed, uint3
 }
 
 constexpr int kDitherBits = 12;
-constexpr uint32_t kDitherPeriod = 64;                // rows of the periodic table, P
-constexpr float kDitherLattice = 0x1p-12f;            // h: spacing of the values
-constexpr float kDitherBias = 0x1p-13f + 0x1p-17f;    // largest |mean| of residual / scale: lattice, fp32 write path
+constexpr uint32_t kDitherPeriod = 64;              // rows of the periodic table, P
+constexpr float kDitherLattice = 0x1p-12f;          // h: spacing of the values
+constexpr float kDitherBias = 0x1p-13f + 0x1p-17f;  // largest |mean| of residual / scale: lattice, fp32 write path
 
 // The 12-bit integer j as dither: j 2^-12 - 1/2, in [-1/2, 1/2); exact in float and in fp16. The integer is drawn and
 // then converted: a 32-bit word converted to float first can round to +1/2.

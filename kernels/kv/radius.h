@@ -34,7 +34,9 @@ ASSAY_HOST_DEVICE float rotation_margin(int head_dim) {
 
 // `products` terms in one accumulator, each product and partial sum good to 2^-23 (truncating matrix units included);
 // eight more for the scale, the softmax scale, log2(e) and sums of partial accumulators.
-ASSAY_HOST_DEVICE float dot_margin(int products) { return static_cast<float>(products + 8) * 0x1p-23f; }
+ASSAY_HOST_DEVICE float dot_margin(int products) {
+  return static_cast<float>(products + 8) * 0x1p-23f;
+}
 
 // Query as halves high + low with |q'| >= 1 (split_query): 2^-22 of itself, subnormal low halves, its own transform.
 ASSAY_HOST_DEVICE float query_margin(int head_dim, bool rotated) {
@@ -55,7 +57,9 @@ ASSAY_HOST_DEVICE ArithmeticMargins plain_margins(int head_dim) {
 }
 
 // Relative error of a norm of `count` floats summed in any order, with room for one rounding of each element.
-ASSAY_HOST_DEVICE float norm_inflation(int count) { return 1.0f + static_cast<float>(2 * count + 16) * kUnitRoundoff; }
+ASSAY_HOST_DEVICE float norm_inflation(int count) {
+  return 1.0f + static_cast<float>(2 * count + 16) * kUnitRoundoff;
+}
 
 // Upper bound of the Euclidean norm of `count` <= 512 floats whose squares were summed in float, in any order. Squares
 // that underflow are covered by the last term (which also keeps the bound of a zero query times an infinite witness
@@ -90,7 +94,9 @@ ASSAY_HOST_DEVICE float witness_factor(float softmax_scale, float query_norm, co
 // ---- Bands: contiguous groups of rotary pairs (c, c + d/2). Any partition of the channels gives a valid witness.
 
 // Bands of a head: 16, or fewer where there are fewer pairs.
-ASSAY_HOST_DEVICE int band_count(int head_dim) { return head_dim / 2 < 16 ? head_dim / 2 : 16; }
+ASSAY_HOST_DEVICE int band_count(int head_dim) {
+  return head_dim / 2 < 16 ? head_dim / 2 : 16;
+}
 ASSAY_HOST_DEVICE int band_of_channel(int channel, int head_dim) {
   const int half = head_dim / 2;
   return (channel % half) * band_count(head_dim) / half;
@@ -113,8 +119,8 @@ ASSAY_HOST_DEVICE void band_witness(const float* exact, const float* decoded, in
   band_squares(exact, nullptr, head_dim, exact2);
   band_squares(decoded, nullptr, head_dim, decoded2);
   for (int b = 0; b < band_count(head_dim); ++b) {
-    witness[b] = witness_from_norms(std::sqrt(residual2[b]), std::sqrt(exact2[b]), std::sqrt(decoded2[b]), head_dim,
-                                    margins);
+    witness[b] =
+        witness_from_norms(std::sqrt(residual2[b]), std::sqrt(exact2[b]), std::sqrt(decoded2[b]), head_dim, margins);
   }
 }
 
@@ -176,14 +182,14 @@ ASSAY_HOST_DEVICE float dither_radius(float kappa, float softmax_scale, const Di
   return softmax_scale * radius * norm_inflation(groups * group_size) * (1.0f + 0x1p-18f);
 }
 
-// Radius of channels read without loss, whose sum in float is not exact: bypassed channels, or all `count` = head_dim of a
-// row read from the backing store. `absolute_products` is the float sum of |q_c k_c| over them.
+// Radius of channels read without loss, whose sum in float is not exact: bypassed channels, or all `count` = head_dim
+// of a row read from the backing store. `absolute_products` is the float sum of |q_c k_c| over them.
 ASSAY_HOST_DEVICE float bypass_radius(float softmax_scale, float absolute_products, int count) {
   return softmax_scale * absolute_products * dot_margin(count) * (1.0f + 0x1p-15f);
 }
 
-// rho of a value row of `groups` scales rounded to nearest without dither: sqrt(sum_g size s_g^2) / 2, with the error of
-// the quotient that was rounded (2^-18 of a step).
+// rho of a value row of `groups` scales rounded to nearest without dither: sqrt(sum_g size s_g^2) / 2, with the error
+// of the quotient that was rounded (2^-18 of a step).
 ASSAY_HOST_DEVICE float group_value_radius(const uint16_t* scales, int groups, int group_size) {
   float sum = 0;
   for (int g = 0; g < groups; ++g) {

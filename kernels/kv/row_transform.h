@@ -43,7 +43,9 @@ ASSAY_HOST_DEVICE void hadamard(float* x, int head_dim) {
   }
 }
 
-ASSAY_HOST_DEVICE float rotation_norm(int head_dim) { return 1.0f / std::sqrt(static_cast<float>(head_dim)); }
+ASSAY_HOST_DEVICE float rotation_norm(int head_dim) {
+  return 1.0f / std::sqrt(static_cast<float>(head_dim));
+}
 
 // x -> R x in place.
 ASSAY_HOST_DEVICE void rotate(const float* signs, float* x, int head_dim) {
@@ -91,8 +93,8 @@ ASSAY_HOST_DEVICE void transform_value(const RowTransform& t, const float* value
   if (t.signs != nullptr) rotate(t.signs, out, t.head_dim);
 }
 
-// Rounding of a key (and of the query that meets it) on its way through the transform, as the witness carries it. Balance
-// alone costs one rounding; it is charged as a whole rotation.
+// Rounding of a key (and of the query that meets it) on its way through the transform, as the witness carries it.
+// Balance alone costs one rounding; it is charged as a whole rotation.
 ASSAY_HOST_DEVICE ArithmeticMargins transform_margins(const RowTransform& t) {
   return split_query_margins(t.head_dim, t.signs != nullptr || t.lambda != nullptr);
 }

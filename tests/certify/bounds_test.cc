@@ -23,8 +23,12 @@ nlohmann::json load(const std::string& name) {
   return nlohmann::json::parse(file);
 }
 
-Real real(const nlohmann::json& text) { return std::strtold(text.get<std::string>().c_str(), nullptr); }
-double number(const nlohmann::json& text) { return std::strtod(text.get<std::string>().c_str(), nullptr); }
+Real real(const nlohmann::json& text) {
+  return std::strtold(text.get<std::string>().c_str(), nullptr);
+}
+double number(const nlohmann::json& text) {
+  return std::strtod(text.get<std::string>().c_str(), nullptr);
+}
 
 float up(double x) {
   const float nearest = static_cast<float>(x);
@@ -47,8 +51,7 @@ T worst_of(const std::vector<double>& mass, const std::vector<double>& radius) {
   }
   sort_by_radius(pages.data(), static_cast<int>(pages.size()));
   // Masses of the float case were rounded from the double ones: relative error 2^-24.
-  return page_worst_case(pages.data(), static_cast<int>(pages.size()),
-                         std::is_same_v<T, double> ? T(0) : T(0x1p-24f));
+  return page_worst_case(pages.data(), static_cast<int>(pages.size()), std::is_same_v<T, double> ? T(0) : T(0x1p-24f));
 }
 
 constexpr Real kFloatRelative = 0.002L, kFloatAbsolute = 0x1p-19L;
@@ -335,8 +338,8 @@ TEST(Output, BoundHoldsForRandomValues) {
       largest = std::max(largest, std::sqrt(norm));
       rho_sum += tokens[i].first * std::sqrt(rho);
     }
-    const Real moved = std::sqrt(difference[0] * difference[0] + difference[1] * difference[1] +
-                                 difference[2] * difference[2]);
+    const Real moved =
+        std::sqrt(difference[0] * difference[0] + difference[1] * difference[1] + difference[2] * difference[2]);
     EXPECT_LE(moved, output_bound(worst_of(tokens), static_cast<double>(largest), static_cast<double>(rho_sum)));
   }
 }

@@ -1,5 +1,5 @@
-// The certified and witcert quantisers: nothing clips, hostile rows become exact-only, and the radius bounds every logit
-// error, the kernels' own arithmetic included, for queries along the residual.
+// The certified and witcert quantisers: nothing clips, hostile rows become exact-only, and the radius bounds every
+// logit error, the kernels' own arithmetic included, for queries along the residual.
 #include "kernels/kv/codec.h"
 
 #include <gtest/gtest.h>

@@ -122,7 +122,8 @@ struct Coverage {
   long double tightest = 0;
 };
 
-// Runs the request against a fresh table `seed`; the radius is multiplied by `shrink` (1 in earnest, less as a control).
+// Runs the request against a fresh table `seed`; the radius is multiplied by `shrink` (1 in earnest, less as a
+// control).
 void serve(const Request& request, uint64_t seed, bool periodic, double delta_loc, float shrink, Coverage& coverage) {
   const int d = static_cast<int>(request.keys[0].size()), size = group_channels(d), groups = group_count(d);
   const ArithmeticMargins margins = split_query_margins(d, false);
@@ -181,9 +182,10 @@ TEST(DitherCoverage, ConditionalGuaranteeHoldsOverRedrawnTables) {
           serve(request, 1000 * r + table, periodic, kDelta / kSteps, 0.3f, control);
         }
       }
-      std::printf("  conditional, %s, %s queries: violating requests %d of %d (delta %.2f), largest error / radius %.3Lf\n",
-                  periodic ? "periodic table" : "per slot", spike ? "one-channel" : "gaussian", real.violating,
-                  real.requests, kDelta, real.tightest);
+      std::printf(
+          "  conditional, %s, %s queries: violating requests %d of %d (delta %.2f), largest error / radius %.3Lf\n",
+          periodic ? "periodic table" : "per slot", spike ? "one-channel" : "gaussian", real.violating, real.requests,
+          kDelta, real.tightest);
       EXPECT_LE(real.violating, kDelta * real.requests);
       EXPECT_GT(control.violating, kDelta * control.requests) << "a radius of 0.3 must be seen to fail";
     }
@@ -192,7 +194,8 @@ TEST(DitherCoverage, ConditionalGuaranteeHoldsOverRedrawnTables) {
 
 TEST(DitherCoverage, NoViolationAtTheDefaultBudget) {
   Coverage coverage;
-  for (uint64_t r = 0; r < 12; ++r) serve(make_request(200 + r, 128, 200, 6, r % 3 == 0), r, true, 1e-2 / 262144, 1.0f, coverage);
+  for (uint64_t r = 0; r < 12; ++r)
+    serve(make_request(200 + r, 128, 200, 6, r % 3 == 0), r, true, 1e-2 / 262144, 1.0f, coverage);
   std::printf("  conditional: violating requests %d of %d, largest error / radius %.3Lf\n", coverage.violating,
               coverage.requests, coverage.tightest);
   EXPECT_EQ(coverage.violating, 0);

@@ -27,7 +27,9 @@ inline long double norm(const ExactRow& x) {
   return std::sqrt(sum);
 }
 
-inline ExactRow exact(const Row& x) { return ExactRow(x.begin(), x.end()); }
+inline ExactRow exact(const Row& x) {
+  return ExactRow(x.begin(), x.end());
+}
 
 // R x = H D x / sqrt(d), element by element from the definition of H.
 inline ExactRow exact_rotation(const Row& signs, const ExactRow& x) {
@@ -67,12 +69,24 @@ class RowSource {
     const double size = below(3) == 0 ? std::pow(10.0, (below(2) == 0 ? -36 : -8) * uniform() + 4 * uniform()) : 1.0;
     Row x = gaussian(size);
     switch (below(7)) {
-      case 0: for (size_t i = 0; i < 4; ++i) x[below(head_dim_)] *= 60; break;
-      case 1: x.assign(head_dim_, 0.0f); x[below(head_dim_)] = static_cast<float>(size); break;
-      case 2: x.assign(head_dim_, static_cast<float>(size)); break;
-      case 3: for (size_t i = 0; i < head_dim_ / 2; ++i) x[i] *= 1e-4f; break;
-      case 4: for (float& value : x) value = std::copysign(static_cast<float>(size), value); break;
-      default: break;
+      case 0:
+        for (size_t i = 0; i < 4; ++i) x[below(head_dim_)] *= 60;
+        break;
+      case 1:
+        x.assign(head_dim_, 0.0f);
+        x[below(head_dim_)] = static_cast<float>(size);
+        break;
+      case 2:
+        x.assign(head_dim_, static_cast<float>(size));
+        break;
+      case 3:
+        for (size_t i = 0; i < head_dim_ / 2; ++i) x[i] *= 1e-4f;
+        break;
+      case 4:
+        for (float& value : x) value = std::copysign(static_cast<float>(size), value);
+        break;
+      default:
+        break;
     }
     if (below(2) == 0) {
       for (float& value : x) value = bf16_to_float(bf16_nearest(value));

@@ -25,8 +25,8 @@ TEST(FragmentOrder, IsABijectionForEveryHeadDim) {
 }
 
 // m16n8k16, A operand: lane = 4 i + j holds, per register r, rows i + 8 (r & 1) and columns 2j, 2j+1 (+ 8 for r >= 2).
-// A lane's 16 bytes are two such fragments; the column order inside a group of 32 channels is the kernel's own (each lane
-// takes 8 neighbouring channels), as long as the query uses the same one.
+// A lane's 16 bytes are two such fragments; the column order inside a group of 32 channels is the kernel's own (each
+// lane takes 8 neighbouring channels), as long as the query uses the same one.
 TEST(FragmentOrder, KeyLaneReadsEightChannelsOfTwoTokens) {
   for (int lane = 0; lane < 32; ++lane) {
     for (int channel = 8 * (lane & 3); channel < 8 * (lane & 3) + 8; ++channel) {

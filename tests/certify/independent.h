@@ -11,9 +11,9 @@ using Real = long double;
 using Tokens = std::vector<std::pair<Real, Real>>;  // (served weight, radius); weights sum to 1
 
 // The largest (A^2 - 1)/2-style quantities, straight from their definitions.
-Real mean_growth(const Tokens& tokens);    // A
-Real mean_shrink(const Tokens& tokens);    // A-
-Real deviation(const Tokens& tokens);      // sigma
+Real mean_growth(const Tokens& tokens);  // A
+Real mean_shrink(const Tokens& tokens);  // A-
+Real deviation(const Tokens& tokens);    // sigma
 Real largest_radius(const Tokens& tokens);
 
 // TV of p = softmax(a^ - e) against p^ for given errors.

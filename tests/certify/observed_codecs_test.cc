@@ -20,7 +20,7 @@ struct Scheme {
   void (*decode)(const TileContext&, const uint8_t*, float*);
   double key_bytes_at_128;  // per token, both sides worked out by hand
   double value_bytes_at_128;
-  double step;              // worst |error| / (largest magnitude of the tile), 0 = lossless, negative = not bounded so
+  double step;  // worst |error| / (largest magnitude of the tile), 0 = lossless, negative = not bounded so
 };
 
 const Scheme kSchemes[] = {
@@ -29,7 +29,8 @@ const Scheme kSchemes[] = {
     {"fp8-e4m3", 16, fp8_e4m3_bytes, fp8_e4m3_encode, fp8_e4m3_decode, 128, 128, -1},
     {"rtn-int4", 16, rtn_int4_bytes, rtn_int4_encode, rtn_int4_decode, 72, 72, 0.5 / 7 * 1.002},
     {"kivi-2", 32, kivi_2_bytes, kivi_2_encode, kivi_2_decode, 48, 48, 1.0 / 3 * 1.01},
-    {"kvquant-4", 32, kvquant_4_bytes, kvquant_4_encode, kvquant_4_decode, 64 + 16 + 6.0 * 41 / 32, 68, 1.0 / 15 * 1.01},
+    {"kvquant-4", 32, kvquant_4_bytes, kvquant_4_encode, kvquant_4_decode, 64 + 16 + 6.0 * 41 / 32, 68,
+     1.0 / 15 * 1.01},
     {"stochastic-int8", 16, stochastic_int8_bytes, stochastic_int8_encode, stochastic_int8_decode, 136, 136,
      1.0 / 126.5 * 1.002},
     {"identity", 16, identity_bytes, identity_encode, identity_decode, 512, 512, 0},
@@ -128,7 +129,8 @@ TEST_P(Observed, BandWitnessBoundsTheLogitAndRhoTheValue) {
       }
     }
   }
-  std::printf("  %s: violations %ld of %ld, largest error / radius %.4Lf\n", GetParam().name, violations, checks, tightest);
+  std::printf("  %s: violations %ld of %ld, largest error / radius %.4Lf\n", GetParam().name, violations, checks,
+              tightest);
   EXPECT_EQ(violations, 0);
   if (GetParam().step != 0) {
     EXPECT_GT(tightest, 0.9L);

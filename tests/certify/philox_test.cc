@@ -56,7 +56,8 @@ TEST(Dither, EveryCounterFieldMatters) {
     }
   }
   EXPECT_EQ(rows.size(), 3u * 4 * 4 * 8);
-  EXPECT_NE(random_word(RandomStream::kDither, 1, 2, 3, 4, 5), random_word(RandomStream::kRotationSigns, 1, 2, 3, 4, 5));
+  EXPECT_NE(random_word(RandomStream::kDither, 1, 2, 3, 4, 5),
+            random_word(RandomStream::kRotationSigns, 1, 2, 3, 4, 5));
 }
 
 // Chi-square over 64 cells of 1,048,576 draws: mean 63, standard deviation 11.2.

@@ -49,8 +49,10 @@ TEST(Transform, KeepsTheLogitToFloatRounding) {
     const uint16_t bypass[] = {3, 11};
     for (int trial = 0; trial < 400; ++trial) {
       const Row lambda = source.balance(), key = source.hostile(), query = source.gaussian(1);
-      const RowTransform t{.head_dim = d, .signs = trial % 2 ? signs.data() : nullptr,
-                           .lambda = trial % 3 ? lambda.data() : nullptr, .bypass = bypass,
+      const RowTransform t{.head_dim = d,
+                           .signs = trial % 2 ? signs.data() : nullptr,
+                           .lambda = trial % 3 ? lambda.data() : nullptr,
+                           .bypass = bypass,
                            .bypass_count = trial % 5 ? 2 : 0};
       Row k(key), q(query);
       transform_key(t, key.data(), k.data());

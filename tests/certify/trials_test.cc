@@ -63,13 +63,15 @@ class Adversary {
     if (shape == 5) trial_.radius.back() = static_cast<T>(60 * uniform());
   }
 
-  // A set at -c, the rest at +c: by descending radius (where the worst sets lie), by random choice, or with errors inside.
+  // A set at -c, the rest at +c: by descending radius (where the worst sets lie), by random choice, or with errors
+  // inside.
   void choose_errors() {
     const uint64_t shape = rng_() % 4;
     std::vector<size_t> order(trial_.radius.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
     if (shape == 0) std::shuffle(order.begin(), order.end(), rng_);
-    if (shape > 0) std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return by_radius_then_weight(a, b); });
+    if (shape > 0)
+      std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return by_radius_then_weight(a, b); });
     const size_t raised = rng_() % (order.size() + 1);
     for (size_t rank = 0; rank < order.size(); ++rank) {
       const long double c = trial_.radius[order[rank]];
@@ -151,8 +153,8 @@ T two_sided_bound(const Trial<T>& trial, const MeterInputs<T>& in, const MeterSu
 
 template <class T>
 void run_trials(uint64_t seed) {
-  Count<T> e{"e-form"}, inverse{"1 - 1/A"}, two{"two-sided"}, full{"tanh(C)"}, half{"tanh(C/2)"}, f{"box F"}, g{"box G"},
-      page{"page TV*"}, best{"meter"};
+  Count<T> e{"e-form"}, inverse{"1 - 1/A"}, two{"two-sided"}, full{"tanh(C)"}, half{"tanh(C/2)"}, f{"box F"},
+      g{"box G"}, page{"page TV*"}, best{"meter"};
   Adversary<T> adversary(seed);
   for (int i = 0; i < kTrials; ++i) {
     const Trial<T>& trial = adversary.next();
@@ -185,8 +187,12 @@ void run_trials(uint64_t seed) {
   EXPECT_LT(full.tightest, 0.75L);
 }
 
-TEST(AdversarialTrials, DoubleIsNeverBelowTheTruth) { run_trials<double>(101); }
-TEST(AdversarialTrials, FloatIsNeverBelowTheTruth) { run_trials<float>(102); }
+TEST(AdversarialTrials, DoubleIsNeverBelowTheTruth) {
+  run_trials<double>(101);
+}
+TEST(AdversarialTrials, FloatIsNeverBelowTheTruth) {
+  run_trials<float>(102);
+}
 
 // The sums as a kernel makes them: base-2 exponentials with their arguments rounded in float and two units of error
 // in the result, 2^x - 1 instead of expm1, the maximum known beforehand.
