@@ -18,6 +18,7 @@ namespace assay {
 // From this many rows on, 16-bit weights are widened once per panel instead of once per row tile.
 constexpr int64_t kWidenRows = 16;
 constexpr int64_t kBlockRows = 128;
+constexpr int64_t kGroupRows = 32;
 constexpr int64_t kPanelCols = 24;  // a multiple of the register tiles' columns
 constexpr int64_t kMaxLanes = 16;   // floats of the widest vectors
 constexpr int64_t kStateFloats = kBlockRows * kPanelCols * kMaxLanes;
@@ -173,30 +174,36 @@ float* linear_rows(const LinearBlock& block, const W* w, size_t w_stride, DepthR
 }
 
 template <int C, class W>
-float* linear_columns(const LinearBlock& block, const W* w, size_t w_stride, DepthRange depth, int64_t col, float* state) {
-  const int64_t whole = block.rows / kRows * kRows, rows = block.rows;
-  state = linear_rows<kRows, C>(block, w, w_stride, depth, col, 0, whole, state);
-  switch (rows - whole) {
-    case 1: return linear_rows<1, C>(block, w, w_stride, depth, col, whole, rows, state);
+float* linear_columns(const LinearBlock& block, const W* w, size_t w_stride, DepthRange depth, int64_t col, int64_t row,
+                      int64_t end, float* state) {
+  const int64_t whole = row + (end - row) / kRows * kRows;
+  state = linear_rows<kRows, C>(block, w, w_stride, depth, col, row, whole, state);
+  switch (end - whole) {
+    case 1: return linear_rows<1, C>(block, w, w_stride, depth, col, whole, end, state);
 #if HWY_TARGET <= HWY_AVX3
-    case 2: return linear_rows<2, C>(block, w, w_stride, depth, col, whole, rows, state);
-    case 3: return linear_rows<3, C>(block, w, w_stride, depth, col, whole, rows, state);
+    case 2: return linear_rows<2, C>(block, w, w_stride, depth, col, whole, end, state);
+    case 3: return linear_rows<3, C>(block, w, w_stride, depth, col, whole, end, state);
 #endif
   }
   return state;
 }
 
-// Many rows: the inner dimension goes in parts, so that x and the weights of a part stay in the caches; partial sums wait as
-// vectors in between. Few rows: weights are read once, straight through.
+// Many rows: the inner dimension goes in parts, and the rows of a part in groups, so that x and the weights stay in the caches;
+// partial sums wait as vectors between parts. Few rows: weights are read once, straight through.
 template <class W>
 void linear_block(const LinearBlock& block, const W* w, size_t w_stride) {
   const size_t depth = static_cast<size_t>(block.depth), part = block.rows >= kWidenRows ? kDepthBlock : depth;
   for (size_t k = 0; k < depth; k += part) {
     const DepthRange range{k, std::min(depth, k + part), k + part >= depth};
     float* state = block.state;
-    int64_t col = 0;
-    for (; col + kCols <= block.cols; col += kCols) state = linear_columns<kCols>(block, w, w_stride, range, col, state);
-    for (; col < block.cols; ++col) state = linear_columns<1>(block, w, w_stride, range, col, state);
+    for (int64_t row = 0; row < block.rows; row += kGroupRows) {
+      const int64_t end = std::min(block.rows, row + kGroupRows);
+      int64_t col = 0;
+      for (; col + kCols <= block.cols; col += kCols) {
+        state = linear_columns<kCols>(block, w, w_stride, range, col, row, end, state);
+      }
+      for (; col < block.cols; ++col) state = linear_columns<1>(block, w, w_stride, range, col, row, end, state);
+    }
   }
 }
 
@@ -261,12 +268,15 @@ const float* panel_bias(const Panel& panel, float* buffer) {
   return buffer;
 }
 
+// A little more than the depth: rows a power of two apart would compete for the same lines of the caches.
+int64_t widened_stride(int64_t depth) { return (depth + kMaxLanes - 1) / kMaxLanes * kMaxLanes + kMaxLanes; }
+
 // Weights of the panel as floats in `buffer`; false where they stay in place.
 bool widen(const Panel& panel, int64_t rows, float* buffer) {
   const ConstTensor& weight = panel.part->weight;
   if (rows < kWidenRows || weight.dtype == DType::kF32) return false;
   for (int64_t col = 0; col < panel.cols; ++col) {
-    convert(weight.dtype, weight.row(panel.first_col + col), weight.cols, buffer + col * weight.cols);
+    convert(weight.dtype, weight.row(panel.first_col + col), weight.cols, buffer + col * widened_stride(weight.cols));
   }
   return true;
 }
@@ -283,7 +293,7 @@ void cpu_linear(ThreadPool& pool, Scratch& scratch, ConstTensor x, std::span<con
     const Panel& panel = panels[static_cast<size_t>(task / row_blocks)];
     const int64_t first_row = task % row_blocks * kBlockRows;
     const int64_t bias_floats = (panel_cols + 15) / 16 * 16;
-    float* buffer = scratch.floats(thread, static_cast<size_t>(kStateFloats + bias_floats + kPanelCols * depth));
+    float* buffer = scratch.floats(thread, static_cast<size_t>(kStateFloats + bias_floats + kPanelCols * widened_stride(depth)));
     LinearBlock block{};
     block.state = buffer;
     buffer += kStateFloats;
@@ -299,7 +309,7 @@ void cpu_linear(ThreadPool& pool, Scratch& scratch, ConstTensor x, std::span<con
     if (widen(panel, x.rows, buffer + bias_floats)) {
       block.w = buffer + bias_floats;
       block.w_dtype = DType::kF32;
-      block.w_stride = depth;
+      block.w_stride = widened_stride(depth);
     } else {
       block.w = panel.part->weight.row(panel.first_col);
       block.w_dtype = panel.part->weight.dtype;
