@@ -80,7 +80,7 @@ ServeConfig resolved_config(const ServeConfig& config, const EngineConfig& engin
 Json model_json(const ModelInfo& model) {
   return {{"architecture", model.architecture}, {"dtype", model.dtype}, {"device", model.device},
           {"parameters", model.num_parameters}, {"weight_bytes", model.weight_bytes}, {"vocab_size", model.vocab_size},
-          {"max_model_len", model.max_model_len}, {"layers", model.num_layers}, {"heads", model.num_heads},
+          {"context_tokens", model.max_model_len}, {"layers", model.num_layers}, {"heads", model.num_heads},
           {"kv_heads", model.num_kv_heads}, {"head_dim", model.head_dim}, {"hidden_size", model.hidden_size},
           {"eos_token_ids", model.eos_token_ids}};
 }

@@ -67,6 +67,12 @@ Json logprobs_json(const TextEvent& event, const ReplyOptions& options, const To
                       : completion_logprobs(event.scores, options.top, tokenizer);
 }
 
+// Where nothing was metered there is no worst cell: layer, head and step are null.
+Json worst_json(const CertificateWorst& worst, const char* bound_name) {
+  const auto or_null = [](int32_t value) { return value < 0 ? Json(nullptr) : Json(value); };
+  return {{bound_name, worst.bound}, {"layer", or_null(worst.layer)}, {"head", or_null(worst.head)}, {"step", or_null(worst.step)}};
+}
+
 }  // namespace
 
 Json usage_json(const TextUsage& usage) {
@@ -77,7 +83,7 @@ Json usage_json(const TextUsage& usage) {
 }
 
 Json certificate_json(const CertificateReport& report) {
-  const auto cells = [](const CellCounts& counts) {
+  const auto cells = [](const CertificateCells& counts) {
     return Json{{"metered", counts.metered},         {"certified", counts.certified}, {"conditional", counts.conditional},
                 {"risk_ranked", counts.risk_ranked}, {"saturated", counts.saturated}, {"overflow", counts.overflow},
                 {"exact", counts.exact}};
@@ -86,9 +92,10 @@ Json certificate_json(const CertificateReport& report) {
                {"tau", report.tau},     {"tau_v", report.tau_v},   {"delta", report.delta}, {"policy", report.policy},
                {"certified", report.certified}};
   json["cells"] = {{"decode", cells(report.decode)}, {"prefill", cells(report.prefill)}};
-  json["cells"]["prefill"]["stride"] = 0;
-  json["worst"] = nullptr;  // nothing was metered
-  json["worst_value"] = nullptr;
+  json["cells"]["prefill"]["stride"] = report.prefill_stride;
+  json["worst"] = worst_json(report.worst, "tv");
+  json["worst"]["raw"] = report.worst.raw;
+  json["worst_value"] = worst_json(report.worst_value, "bound");
   json["gate"] = {{"refined", 0}, {"paged", 0}, {"whole_head", 0}};
   json["pages_in"] = 0;
   json["bytes_in"] = 0;

@@ -41,7 +41,7 @@ Json model_json(const TextService& service, const std::string& name, int64_t cre
           {"owned_by", "assay"},
           {"root", service.model_names().front()},
           {"parent", nullptr},
-          {"max_model_len", service.engine().model().max_model_len}};
+          {"max_model_len", service.engine().config().max_model_len}};
 }
 
 Reply list_models(const Lifecycle& lifecycle) {

@@ -89,16 +89,22 @@ std::vector<std::string> parse_stop(Fields& fields) {
   return stop;
 }
 
-std::optional<CertificateRequest> parse_certificate(Fields& fields) {
+std::optional<CertificateOptions> parse_certificate(Fields& fields) {
   const Json* object = fields.object("certificate");
   if (object == nullptr) return std::nullopt;
-  CertificateRequest request;
+  CertificateOptions request;
   Fields inner(*object, "certificate.");
   request.report = inner.boolean("report").value_or(true);
   request.tau = inner.number("tau", {});
   request.delta = inner.number("delta", {});
-  request.policy = inner.string("policy");
-  if (request.policy && *request.policy != "observe" && *request.policy != "repair" && *request.policy != "exact") {
+  const std::string policy = inner.string("policy").value_or("");
+  if (policy == "observe") {
+    request.policy = CertificateOptions::Policy::kObserve;
+  } else if (policy == "repair") {
+    request.policy = CertificateOptions::Policy::kRepair;
+  } else if (policy == "exact") {
+    request.policy = CertificateOptions::Policy::kExact;
+  } else if (inner.find("policy") != nullptr) {
     inner.fail("policy", "certificate.policy must be observe, repair or exact");
   }
   for (const auto& [key, value] : object->items()) {

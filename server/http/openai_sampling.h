@@ -14,7 +14,7 @@ namespace assay::http {
 
 SamplingFields parse_sampling(Fields& fields);
 std::vector<std::string> parse_stop(Fields& fields);
-std::optional<CertificateRequest> parse_certificate(Fields& fields);
+std::optional<CertificateOptions> parse_certificate(Fields& fields);
 
 // Fails on fields that would change the answer and that this server does not know how to honour.
 void refuse_unsupported(Fields& fields);

@@ -91,11 +91,13 @@ asio::awaitable<std::variant<ConnectionEnded, BadRequest, HttpRequest>> RequestR
       connection_.expire_after(limits_.body_timeout);
       if (!parser.is_done() && !request.header("Expect").empty() && !request.http_1_0) {
         const std::string_view go_on = "HTTP/1.1 100 Continue\r\n\r\n";
-        if (error_code error = co_await connection_.write_all(asio::buffer(go_on)); error) co_return ConnectionEnded{};
+        const error_code error = co_await connection_.write_all(asio::buffer(go_on));
+        if (error) co_return ConnectionEnded{};
       }
     }
     if (parser.is_done()) break;
-    if (error_code error = co_await read_more(head_done ? kBodyRead : kHeaderRead); error) co_return ConnectionEnded{};
+    const error_code error = co_await read_more(head_done ? kBodyRead : kHeaderRead);
+    if (error) co_return ConnectionEnded{};
   }
   request.body = std::move(parser.get().body());
   if (buffer_.size() == 0) buffer_ = boost::beast::flat_buffer();  // thousands of streams wait with an empty one
@@ -106,7 +108,8 @@ asio::awaitable<void> RequestReader::discard_rest() {
   connection_.expire_after(std::chrono::seconds(5));
   for (size_t total = 0; total < (size_t{256} << 20); total += buffer_.size()) {
     buffer_.clear();
-    if (co_await read_more(kBodyRead)) co_return;
+    const error_code error = co_await read_more(kBodyRead);
+    if (error) co_return;
   }
 }
 

@@ -148,7 +148,8 @@ class Server::Impl {
     const std::string text =
         head_text(reply.status, reply.headers, BodyFraming::kLength, reply.body.size(), false, false) + reply.body;
     connection->expire_after(std::chrono::seconds(2));
-    if (!co_await connection->write_all(asio::buffer(text))) co_await connection->shutdown();
+    const error_code error = co_await connection->write_all(asio::buffer(text));
+    if (!error) co_await connection->shutdown();
   }
 
   ServerOptions options_;

@@ -33,7 +33,7 @@ class Server {
   uint16_t port() const;
   // Requests whose reply is not complete.
   int active_requests() const;
-  // Connections close after the reply they are at; new ones are still taken (health, metrics).
+  // Replies that begin from now on end their connections; new ones are still taken (health, metrics).
   void close_after_replies();
   // Ends everything at once; producers are destroyed. Idempotent.
   void stop();

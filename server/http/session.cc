@@ -68,7 +68,8 @@ class Session {
 
   asio::awaitable<void> run() {
     connection_->expire_after(std::chrono::seconds(10));
-    if (co_await connection_->handshake()) co_return;
+    const error_code handshake_error = co_await connection_->handshake();
+    if (handshake_error) co_return;
     bool keep = true;
     while (keep) {
       auto outcome = co_await reader_.next();
@@ -78,7 +79,6 @@ class Session {
         co_return;
       }
       keep = co_await serve(std::get<HttpRequest>(std::move(outcome)));
-      if (context_.closing) keep = false;
     }
     if (!broken_) co_await connection_->shutdown();
   }
@@ -152,7 +152,8 @@ class Session {
 
   asio::awaitable<void> write(const std::string& bytes, AccessRecord& record) {
     connection_->expire_after(context_.limits.write_timeout);
-    if (co_await connection_->write_all(asio::buffer(bytes))) {
+    const error_code error = co_await connection_->write_all(asio::buffer(bytes));
+    if (error) {
       broken_ = true;
       record.status = kClientClosed;
     }

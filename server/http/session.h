@@ -23,7 +23,7 @@ struct SessionContext {
   asio::thread_pool& workers;       // handlers
   asio::thread_pool& large_worker;  // handlers of large bodies, so that these never hold up small ones
   std::atomic<int>& active_requests;
-  std::atomic<bool>& closing;       // keep no connection open after its current reply
+  std::atomic<bool>& closing;       // every reply announces the end of its connection
 };
 
 // Runs until the connection ends; takes it over.

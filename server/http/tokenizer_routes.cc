@@ -42,7 +42,7 @@ absl::StatusOr<Json> tokenize(const Lifecycle& lifecycle, const HttpRequest& htt
   absl::StatusOr<TokenizeResult> result = call->service->tokenize(request);
   if (!result.ok()) return result.status();
   Json reply = {{"count", result->tokens.size()},
-                {"max_model_len", call->service->engine().model().max_model_len},
+                {"max_model_len", call->service->engine().config().max_model_len},
                 {"tokens", result->tokens}};
   if (return_prompt) reply["prompt"] = result->prompt;
   return reply;
@@ -70,7 +70,7 @@ absl::StatusOr<Json> tokenizer_info(const Lifecycle& lifecycle, const HttpReques
   const auto or_null = [](const std::string& text) { return text.empty() ? Json(nullptr) : Json(text); };
   return Json{{"tokenizer_class", "PreTrainedTokenizerFast"},
               {"vocab_size", tokenizer.vocab_size()},
-              {"model_max_length", (*service)->engine().model().max_model_len},
+              {"model_max_length", (*service)->engine().config().max_model_len},
               {"bos_token", or_null(tokenizer.bos_token())},
               {"eos_token", or_null(tokenizer.eos_token())},
               {"pad_token", or_null(tokenizer.pad_token())},

@@ -14,18 +14,29 @@ absl::Status check_tightens(const char* field, std::optional<double> value, doub
                                         "got {}", field, limit, *value));
 }
 
+const char* policy_name(CertificateOptions::Policy policy) {
+  switch (policy) {
+    case CertificateOptions::Policy::kObserve: return "observe";
+    case CertificateOptions::Policy::kRepair: return "repair";
+    default: return "exact";  // what this pool does by itself
+  }
+}
+
 }  // namespace
 
-absl::Status check_certificate(const CertificateRequest& request, const CertificateLimits& limits) {
+absl::Status check_certificate(const CertificateOptions& request, const CertificateLimits& limits) {
   if (absl::Status status = check_tightens("certificate.tau", request.tau, limits.tau); !status.ok()) return status;
   return check_tightens("certificate.delta", request.delta, limits.delta);
 }
 
-CertificateReport exact_certificate(const CertificateRequest& request, const CertificateLimits& limits,
+CertificateReport exact_certificate(const CertificateOptions& request, const CertificateLimits& limits,
                                     const ModelInfo& model, int64_t decode_steps) {
   CertificateReport report;
   report.pool = "exact";
-  report.policy = request.policy.value_or("exact");
+  report.radius = report.bound = "none";
+  report.guarantee = "deterministic";
+  report.policy = policy_name(request.policy);
+  report.certified = true;
   report.tau = request.tau.value_or(limits.tau);
   report.tau_v = limits.tau_v;
   report.delta = request.delta.value_or(limits.delta);

@@ -11,6 +11,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "engine/api/certificate.h"
 #include "engine/api/request.h"
 
 namespace assay {
@@ -25,14 +26,6 @@ struct Conversation {
 };
 
 using TextPrompt = std::variant<std::string, std::vector<int32_t>>;
-
-// Asks for the report on what the cache did to this request; see docs/api.md.
-struct CertificateRequest {
-  bool report = true;
-  std::optional<double> tau;
-  std::optional<double> delta;
-  std::optional<std::string> policy;  // observe | repair | exact
-};
 
 // Sampling fields that a client left out take the model's defaults (generation_config.json), then OpenAI's.
 struct SamplingFields {
@@ -63,7 +56,7 @@ struct GenerateRequest {
   int32_t priority = 0;
   std::string cache_salt;
   bool stream = false;  // for metrics and the check of best_of
-  std::optional<CertificateRequest> certificate;
+  std::optional<CertificateOptions> certificate;
 };
 
 }  // namespace assay

@@ -37,11 +37,13 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-TokenScore make_score(const Tokenizer& tokenizer, int32_t token, const TokenLogprobs* logprobs, TextOffsets& offsets) {
+// `in_text`: false for special tokens that the text leaves out.
+TokenScore make_score(const Tokenizer& tokenizer, int32_t token, const TokenLogprobs* logprobs, bool in_text,
+                      TextOffsets& offsets) {
   TokenScore score;
   score.token = token;
   score.bytes = tokenizer.token_bytes(token);
-  score.text_offset = offsets.advance(score.bytes);
+  score.text_offset = offsets.advance(in_text ? score.bytes : std::string());
   if (logprobs != nullptr) {
     score.logprob = logprobs->logprob;
     score.top = logprobs->top;
@@ -88,12 +90,7 @@ std::vector<TextEvent> Generation::take() {
     for (Event& event : prompt.stream->take()) {
       if (done()) return out;
       if (!event.prompt_logprobs.empty()) {
-        TextOffsets offsets;
-        for (size_t i = 0; i < event.prompt_logprobs.size() && i < prompt.ids.size(); ++i) {
-          prompt.scores.push_back(
-              make_score(*tokenizer_, prompt.ids[i], i == 0 ? nullptr : &event.prompt_logprobs[i], offsets));
-        }
-        prompt.scores_known = true;
+        take_prompt_scores(prompt, event.prompt_logprobs);
         for (Event& held : std::exchange(prompt.held, {})) feed(prompt, std::move(held), out);
       }
       if (prompt.scores_known || event.finish == FinishReason::kError) {
@@ -104,6 +101,14 @@ std::vector<TextEvent> Generation::take() {
     }
   }
   return out;
+}
+
+void Generation::take_prompt_scores(Prompt& prompt, const std::vector<TokenLogprobs>& logprobs) {
+  TextOffsets offsets;
+  for (size_t i = 0; i < logprobs.size() && i < prompt.ids.size(); ++i) {
+    prompt.scores.push_back(make_score(*tokenizer_, prompt.ids[i], i == 0 ? nullptr : &logprobs[i], true, offsets));
+  }
+  prompt.scores_known = true;
 }
 
 void Generation::feed(Prompt& prompt, Event&& event, std::vector<TextEvent>& out) {
@@ -139,8 +144,9 @@ void Generation::take_token(Choice& choice, const Event& event) {
   choice.pending.token_ids.push_back(*event.token);
   if (event.logprobs) choice.logprob_sum += event.logprobs->logprob;
   if (plan_.scores) {
+    const bool in_text = !(plan_.text.skip_special_tokens && tokenizer_->is_special(*event.token));
     choice.pending.scores.push_back(
-        make_score(*tokenizer_, *event.token, event.logprobs ? &*event.logprobs : nullptr, choice.offsets));
+        make_score(*tokenizer_, *event.token, event.logprobs ? &*event.logprobs : nullptr, in_text, choice.offsets));
   }
   choice.pending.text +=
       event.stop_token ? choice.text.push_stop_token(*event.token) : choice.text.push(*event.token);

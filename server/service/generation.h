@@ -28,7 +28,7 @@ struct GenerationPlan {
   bool scores = false;               // the client asked for log probabilities
   bool echo = false;
   bool echo_scores = false;          // then the engine was asked for prompt_logprobs
-  std::optional<CertificateRequest> certificate;
+  std::optional<CertificateOptions> certificate;
   CertificateLimits certificate_limits;
 };
 
@@ -69,6 +69,7 @@ class Generation {
   struct Prompt;
   struct Choice;
 
+  void take_prompt_scores(Prompt& prompt, const std::vector<TokenLogprobs>& logprobs);
   void feed(Prompt& prompt, Event&& event, std::vector<TextEvent>& out);
   void echo_prompt(const Prompt& prompt, Choice& choice);
   void take_token(Choice& choice, const Event& event);

@@ -162,7 +162,7 @@ absl::StatusOr<std::vector<PromptStart>> TextService::make_prompts(const Generat
 }
 
 absl::Status TextService::check_length(const PromptStart& prompt, std::optional<int32_t> max_tokens) const {
-  const int64_t limit = engine_->model().max_model_len;
+  const int64_t limit = engine_->config().max_model_len;
   const int64_t needed = static_cast<int64_t>(prompt.ids.size()) + (max_tokens == 0 ? 0 : 1);
   if (needed <= limit) return absl::OkStatus();
   return with_code(field_error("prompt", fmt::format("this model's maximum context length is {} tokens, but the prompt has "
@@ -220,7 +220,7 @@ SamplingParams TextService::sampling_params(const GenerateRequest& request, cons
   params.frequency_penalty = fields.frequency_penalty.value_or(0.0f);
   params.seed = fields.seed;
   params.logit_bias = fields.logit_bias;
-  const auto remaining = static_cast<int32_t>(engine_->model().max_model_len - static_cast<int64_t>(prompt_tokens));
+  const auto remaining = static_cast<int32_t>(engine_->config().max_model_len - static_cast<int64_t>(prompt_tokens));
   const int32_t default_tokens = is_conversation(request) ? remaining : kDefaultCompletionTokens;
   params.max_tokens = std::min(fields.max_tokens.value_or(default_tokens), remaining);
   params.min_tokens = std::min(fields.min_tokens, params.max_tokens);

@@ -1,0 +1,137 @@
+// Flags, environment, file: precedence, strictness, units, help.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "server/config/flags.h"
+#include "server/config/load.h"
+#include "server/config/values.h"
+
+namespace assay {
+namespace {
+
+std::string message(const absl::Status& status) { return std::string(status.message()); }
+
+std::string write_file(const std::string& text) {
+  const std::string path = ::testing::TempDir() + "assay_config_test.json";
+  std::ofstream(path) << text;
+  return path;
+}
+
+TEST(Config, EveryFlagHasADifferentNameAndADefaultThatParses) {
+  std::set<std::string> names;
+  for (const Flag& flag : serve_flags()) {
+    EXPECT_TRUE(names.insert(flag.name).second) << flag.name;
+    const std::string text = flag_text(flag, ServeConfig{});
+    if (text.empty()) continue;
+    ServeConfig config;
+    EXPECT_TRUE(set_flag(flag, {text}, flag.name, config).ok()) << flag.name << " " << text;
+    EXPECT_EQ(flag_text(flag, config), text);
+  }
+}
+
+TEST(Config, FlagWinsOverEnvironmentOverFileOverDefault) {
+  const std::string path = write_file(R"({"port": 1, "max_num_seqs": 2, "max_logprobs": 3} // comment)");
+  const auto loaded = load_config({"--config", path, "--port", "11", "model-dir"},
+                                  {"ASSAY_PORT=21", "ASSAY_MAX_NUM_SEQS=22", "HOME=/x"});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->config.port, 11);
+  EXPECT_EQ(loaded->config.max_num_seqs, 22);
+  EXPECT_EQ(loaded->config.max_logprobs, 3);
+  EXPECT_EQ(loaded->config.max_num_queued_reqs, 1024);
+  EXPECT_EQ(loaded->config.model, "model-dir");
+}
+
+TEST(Config, UnknownNamesAreErrors) {
+  EXPECT_NE(message(load_config({"--no-such-flag", "1"}, {}).status()).find("no-such-flag"), std::string::npos);
+  EXPECT_NE(message(load_config({}, {"ASSAY_NO_SUCH=1"}).status()).find("ASSAY_NO_SUCH"), std::string::npos);
+  EXPECT_NE(message(load_config({"--config", write_file(R"({"no_such": 1})")}, {}).status()).find("no_such"), std::string::npos);
+  EXPECT_TRUE(load_config({}, {"ASSAY_REFERENCE_DATA=/x", "ASSAY_BINARY=/y"}).ok());
+}
+
+TEST(Config, ServiceLinksOfKubernetesAreExplained) {
+  EXPECT_NE(message(load_config({}, {"ASSAY_PORT=tcp://10.0.0.1:8000"}).status()).find("enableServiceLinks"), std::string::npos);
+}
+
+TEST(Config, WrongValuesNameTheirSource) {
+  EXPECT_NE(message(load_config({"--port", "eighty"}, {}).status()).find("--port"), std::string::npos);
+  EXPECT_NE(message(load_config({"--port", "70000"}, {}).status()).find("65535"), std::string::npos);
+  EXPECT_NE(message(load_config({"--kv-pool", "certified"}, {}).status()).find("exact"), std::string::npos);
+  EXPECT_FALSE(load_config({}, {"ASSAY_ENABLE_PREFIX_CACHING=maybe"}).ok());
+  EXPECT_FALSE(load_config({"--config", write_file(R"({"metrics_auth": "true"})")}, {}).ok());
+  EXPECT_FALSE(load_config({"--config", write_file(R"({"port": true})")}, {}).ok());
+  EXPECT_FALSE(load_config({"--config", "/no/such/file"}, {}).ok());
+  EXPECT_FALSE(load_config({"--config", write_file("[]")}, {}).ok());
+}
+
+TEST(Config, ListsAndBooleans) {
+  const auto loaded = load_config({"--api-key", "a", "--api-key", "b", "--no-enable-prefix-caching", "--metrics-auth"},
+                                  {"ASSAY_ALLOWED_ORIGINS=http://a,http://b"});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->config.api_keys, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(loaded->config.allowed_origins, (std::vector<std::string>{"http://a", "http://b"}));
+  EXPECT_FALSE(loaded->config.enable_prefix_caching);
+  EXPECT_TRUE(loaded->config.metrics_auth);
+}
+
+TEST(Config, SizesAndTimes) {
+  EXPECT_EQ(parse_byte_size("4096")->bytes, 4096);
+  EXPECT_EQ(parse_byte_size("1.5GiB")->bytes, 1610612736);
+  EXPECT_EQ(parse_byte_size("8 MiB")->bytes, 8388608);
+  for (const char* wrong : {"", "GiB", "8GB", "-1", "1e3", "nan", "99999999TiB"}) EXPECT_FALSE(parse_byte_size(wrong)) << wrong;
+  EXPECT_EQ(parse_duration("250ms")->time.count(), 250);
+  EXPECT_EQ(parse_duration("1.5s")->time.count(), 1500);
+  EXPECT_EQ(parse_duration("30")->time.count(), 30000);
+  EXPECT_EQ(parse_duration("2min")->time.count(), 120000);
+  for (const char* wrong : {"", "s", "1h", "-1s"}) EXPECT_FALSE(parse_duration(wrong)) << wrong;
+  EXPECT_EQ(byte_size_text({8 << 20}), "8MiB");
+  EXPECT_EQ(duration_text({std::chrono::milliseconds(1500)}), "1500ms");
+}
+
+TEST(Config, ModelFolders) {
+  ServeConfig config;
+  EXPECT_NE(message(check_config(config)).find("--model"), std::string::npos);
+  config.model = "meta-llama/Llama-3.2-1B";
+  EXPECT_NE(message(check_config(config)).find("huggingface-cli download meta-llama/Llama-3.2-1B"), std::string::npos);
+  config.model = "/no/such/folder";
+  EXPECT_NE(message(check_config(config)).find("no such folder"), std::string::npos);
+  config.model = ::testing::TempDir();
+  EXPECT_TRUE(check_config(config).ok()) << check_config(config);
+  config.ssl_certfile = write_file("x");
+  EXPECT_NE(message(check_config(config)).find("--ssl-keyfile"), std::string::npos);
+}
+
+TEST(Config, SecretsAreHidden) {
+  ServeConfig config;
+  config.api_keys = {"sk-secret"};
+  const std::string text = config_json(config).dump();
+  EXPECT_EQ(text.find("sk-secret"), std::string::npos);
+  EXPECT_NE(text.find("hidden"), std::string::npos);
+}
+
+TEST(Config, HelpAndDocsNameEveryFlag) {
+  const std::string help = serve_help(), docs = configuration_markdown();
+  for (const Flag& flag : serve_flags()) {
+    EXPECT_NE(help.find(flag.name), std::string::npos) << flag.name;
+    EXPECT_NE(docs.find(variable_name(flag)), std::string::npos) << flag.name;
+  }
+  EXPECT_TRUE(load_config({"--help"}, {})->help);
+}
+
+TEST(Config, EngineGetsItsPart) {
+  ServeConfig config;
+  config.model = "m";
+  config.load_format = "dummy";
+  config.kv_cache_memory = {1 << 20};
+  config.max_logprobs = 7;
+  const EngineConfig engine = engine_config(config);
+  EXPECT_TRUE(engine.dummy_weights);
+  EXPECT_EQ(engine.kv_cache_memory_bytes, 1 << 20);
+  EXPECT_EQ(engine.max_logprobs, 7);
+}
+
+}  // namespace
+}  // namespace assay

@@ -1,0 +1,204 @@
+// The parts of the HTTP room that need no connection: JSON, fields, OpenAI requests, keys, origins, paths, heads, ids.
+#include <gtest/gtest.h>
+
+#include "server/http/access.h"
+#include "server/http/error_reply.h"
+#include "server/http/fields.h"
+#include "server/http/head_text.h"
+#include "server/http/openai_format.h"
+#include "server/http/openai_request.h"
+#include "server/http/request_id.h"
+#include "server/http/request_reader.h"
+#include "server/service/status.h"
+#include "tests/unit/service/fakes.h"
+
+namespace assay::http {
+namespace {
+
+std::string wrong_chat_field(const std::string& more) {
+  const auto body = parse_json(R"({"messages":[{"role":"user","content":"x"}],)" + more + "}");
+  if (!body.ok()) return "(json)";
+  const auto request = parse_chat_request(*body);
+  return request.ok() ? "" : describe_error(request.status()).param;
+}
+
+std::string wrong_completion_field(const std::string& text) {
+  const auto body = parse_json(text);
+  if (!body.ok()) return "(json)";
+  const auto request = parse_completion_request(*body);
+  return request.ok() ? "" : describe_error(request.status()).param;
+}
+
+TEST(Json, Case51WhatIsNotJson) {
+  for (const std::string text : {"", "{: \"model\"", "{\"a\":1", "\xEF\xBB\xBF{}", "{} x", "{\"a\":NaN}", "{\"a\":Infinity}",
+                                 "{\"a\":1e400}", "{\"a\":\"\xFF\"}", "{\"a\":\"\\ud800\"}", "{'a':1}"}) {
+    EXPECT_EQ(parse_json(text).status().code(), absl::StatusCode::kInvalidArgument) << text;
+  }
+  EXPECT_FALSE(parse_json(std::string(10'000, '[')).ok());
+  EXPECT_FALSE(parse_json(std::string(100, '[') + std::string(100, ']')).ok());
+  EXPECT_TRUE(parse_json(std::string(60, '[') + std::string(60, ']')).ok());
+  EXPECT_TRUE(parse_json("\"" + std::string(1000, '[') + "\"").ok());
+  EXPECT_EQ((*parse_json(R"({"a":1,"a":2})"))["a"], 2);
+  for (const char* text : {"[]", "\"x\"", "5", "null"}) EXPECT_FALSE(parse_chat_request(*parse_json(text)).ok()) << text;
+}
+
+TEST(Json, Case17OutputSurvivesBadUtf8) { EXPECT_EQ(to_text(Json("a\xFF" "b")), "\"a\xEF\xBF\xBD" "b\""); }
+
+TEST(OpenAiRequest, Case52WrongTypesAreNamed) {
+  EXPECT_EQ(wrong_chat_field(R"("stream":"false")"), "stream");
+  EXPECT_EQ(wrong_chat_field(R"("temperature":"0.7")"), "temperature");
+  EXPECT_EQ(wrong_chat_field(R"("n":"2")"), "n");
+  EXPECT_EQ(wrong_chat_field(R"("model":5)"), "model");
+  EXPECT_EQ(wrong_chat_field(R"("logprobs":1)"), "logprobs");
+  EXPECT_EQ(wrong_chat_field(R"("seed":"x")"), "seed");
+  EXPECT_EQ(wrong_chat_field(R"("stop_token_ids":[1.5])"), "stop_token_ids");
+  EXPECT_EQ(wrong_chat_field(R"("stream_options":{"include_usage":"yes"})"), "stream_options");
+  EXPECT_EQ(describe_error(parse_chat_request(*parse_json(R"({"messages":"hi"})")).status()).param, "messages");
+  EXPECT_EQ(describe_error(parse_chat_request(*parse_json("{}")).status()).param, "messages");
+}
+
+TEST(OpenAiRequest, Case54UnknownFieldsAndNullsPass) {
+  EXPECT_EQ(wrong_chat_field(R"("metadata":{"a":1},"store":true,"chat_id":"x","reasoning_effort":"low","user":"",
+    "logit_bias":{},"stop":null,"seed":null,"tools":[],"tool_choice":"auto","response_format":{"type":"text"},
+    "parallel_tool_calls":true,"logprobs":null,"top_logprobs":null,"n":1,"max_tokens":null,"stream_options":null,
+    "top_k":-1,"repetition_penalty":1.0,"temperature":null)"), "");
+}
+
+TEST(OpenAiRequest, Case45MaxTokens) {
+  for (const char* wrong : {"-1", "2.5", "9223372036854775808", "\"256\"", "true", "1e400"}) {
+    const std::string field = wrong_chat_field(std::string("\"max_tokens\":") + wrong);
+    EXPECT_TRUE(field == "max_tokens" || field == "(json)") << wrong << " " << field;
+  }
+  const auto both = parse_chat_request(
+      *parse_json(R"({"messages":[{"role":"user","content":"x"}],"max_tokens":5,"max_completion_tokens":16.0})"));
+  ASSERT_TRUE(both.ok());
+  EXPECT_EQ(both->generate.sampling.max_tokens, 16);
+}
+
+TEST(OpenAiRequest, Case24Stops) {
+  for (const char* good : {"null", "[]", "\"x\"", "[\"a\",\"b\",\"c\",\"d\",\"e\",\"f\"]"}) {
+    EXPECT_EQ(wrong_chat_field(std::string("\"stop\":") + good), "") << good;
+  }
+  for (const char* bad : {"\"\"", "[\"\"]", "[1]", "{}", "5"}) {
+    EXPECT_EQ(wrong_chat_field(std::string("\"stop\":") + bad), "stop") << bad;
+  }
+}
+
+TEST(OpenAiRequest, Case57And59Numbers) {
+  for (const char* bad : {"2.01", "1e15", "-1"}) EXPECT_EQ(wrong_chat_field(std::string("\"temperature\":") + bad), "temperature");
+  for (const char* good : {"0", "1e-6", "2", "2.0"}) EXPECT_EQ(wrong_chat_field(std::string("\"temperature\":") + good), "");
+  for (const char* good : {"0", "-1", "9223372036854775807", "18446744073709551615"}) {
+    EXPECT_EQ(wrong_chat_field(std::string("\"seed\":") + good), "") << good;
+  }
+  EXPECT_EQ(wrong_chat_field(R"("seed":18446744073709551616)"), "seed");
+  EXPECT_EQ(wrong_chat_field(R"("top_p":0)"), "top_p");
+  EXPECT_EQ(wrong_chat_field(R"("logit_bias":{"x":1})"), "logit_bias");
+  EXPECT_EQ(wrong_chat_field(R"("logit_bias":{"5":101})"), "logit_bias");
+}
+
+TEST(OpenAiRequest, Case36TopLogprobsNeedsLogprobs) {
+  EXPECT_EQ(wrong_chat_field(R"("top_logprobs":2)"), "top_logprobs");
+  EXPECT_EQ(wrong_chat_field(R"("top_logprobs":2,"logprobs":true)"), "");
+}
+
+TEST(OpenAiRequest, Case68WhatIsNotSupportedIsSaid) {
+  EXPECT_EQ(wrong_chat_field(R"("response_format":{"type":"json_object"})"), "response_format");
+  EXPECT_EQ(wrong_chat_field(R"("response_format":{"type":"json_schema","json_schema":{"type":"notatype"}})"), "response_format");
+  EXPECT_EQ(wrong_chat_field(R"("tools":[{"type":"function"}])"), "tools");
+  EXPECT_EQ(wrong_chat_field(R"("tool_choice":"required")"), "tool_choice");
+  EXPECT_EQ(wrong_chat_field(R"("guided_regex":"(")"), "guided_regex");
+  EXPECT_EQ(wrong_completion_field(R"({"prompt":"a","suffix":"b"})"), "suffix");
+}
+
+TEST(OpenAiRequest, Case47PromptForms) {
+  for (const char* good : {R"("a")", R"(["a","b"])", "[1,2,3]", "[[1,2],[3]]", "[1.0]", R"([""])"}) {
+    EXPECT_EQ(wrong_completion_field(std::string(R"({"prompt":)") + good + "}"), "") << good;
+  }
+  for (const char* bad : {"[1.5]", R"(["a",1])", R"([1,"a"])", R"([["a"]])", "5", "{}", "null", "[5279552648203111001.5]"}) {
+    EXPECT_EQ(wrong_completion_field(std::string(R"({"prompt":)") + bad + "}"), "prompt") << bad;
+  }
+  EXPECT_EQ(wrong_completion_field("{}"), "prompt");
+}
+
+TEST(OpenAiRequest, Certificate) {
+  EXPECT_EQ(wrong_chat_field(R"("certificate":{"report":true,"tau":0.2,"delta":0.001,"policy":"exact"})"), "");
+  EXPECT_EQ(wrong_chat_field(R"("certificate":{"tua":0.1})"), "certificate.tua");
+  EXPECT_EQ(wrong_chat_field(R"("certificate":{"policy":"hope"})"), "certificate.policy");
+  EXPECT_EQ(wrong_chat_field(R"("certificate":{"tau":"x"})"), "certificate.tau");
+  EXPECT_EQ(wrong_chat_field(R"("certificate":true)"), "certificate");
+}
+
+TEST(Format, PartsOfCharactersStayApart) {
+  const ::assay::testing::ByteTokenizer tokenizer;
+  TokenScore score;
+  score.token = 0xC4;
+  score.bytes = "\xC4";
+  score.logprob = -1.0f;
+  score.top = {{0xC4, -1.0f}, {0xC5, -2.0f}};
+  const Json json = completion_logprobs({score}, 2, tokenizer);
+  EXPECT_EQ(json["tokens"][0], "bytes:\\xc4");
+  EXPECT_EQ(json["top_logprobs"][0].size(), 2u);
+  const Json chat = chat_logprobs({score}, 1, tokenizer);
+  EXPECT_EQ(chat["content"][0]["bytes"], Json::array({0xC4}));
+  EXPECT_EQ(chat["content"][0]["top_logprobs"].size(), 1u);
+}
+
+TEST(Error, Case55Envelope) {
+  const Json body = *parse_json(error_reply(field_error("n", "n is wrong")).body);
+  EXPECT_EQ(body["error"]["message"], "n is wrong");
+  EXPECT_EQ(body["error"]["type"], "invalid_request_error");
+  EXPECT_EQ(body["error"]["param"], "n");
+  EXPECT_TRUE(body["error"]["code"].is_null());
+}
+
+TEST(Access, Case73Keys) {
+  const KeyRing keys({"one", "two"});
+  EXPECT_TRUE(keys.check("Bearer one").ok());
+  EXPECT_TRUE(keys.check("bearer two").ok());
+  for (const char* wrong : {"", "one", "Basic one", "Bearer", "Bearer ", "Bearer three", "Bearer one two"}) {
+    EXPECT_EQ(keys.check(wrong).code(), absl::StatusCode::kUnauthenticated) << wrong;
+  }
+  EXPECT_TRUE(KeyRing({}).check("Bearer ").ok());
+}
+
+TEST(Access, Origins) {
+  HttpRequest request;
+  request.headers = {{"Origin", "https://ui.example"}, {"access-control-request-headers", "authorization,x-stainless-os\r\n:"}};
+  EXPECT_TRUE(Origins({}).reply_headers(request).empty());
+  EXPECT_TRUE(Origins({"https://other"}).reply_headers(request).empty());
+  EXPECT_FALSE(Origins({"https://ui.example"}).reply_headers(request).empty());
+  const Headers preflight = Origins({"*"}).preflight_headers(request, "POST");
+  EXPECT_EQ(preflight.back().second, "authorization,x-stainless-os");
+}
+
+TEST(Target, Paths) {
+  std::string path, query;
+  ASSERT_TRUE(split_target("/v1//models/?a=b", path, query));
+  EXPECT_EQ(path, "/v1/models");
+  EXPECT_EQ(query, "a=b");
+  ASSERT_TRUE(split_target("http://host:80/v1/models/a%2Fb", path, query));
+  EXPECT_EQ(path, "/v1/models/a/b");
+  ASSERT_TRUE(split_target("/", path, query));
+  EXPECT_EQ(path, "/");
+  EXPECT_FALSE(split_target("/%zz", path, query));
+  EXPECT_FALSE(split_target("/%2", path, query));
+}
+
+TEST(RequestId, Case50IsBoundedAndClean) {
+  EXPECT_EQ(clean_request_id("abc-1.2"), "abc-1.2");
+  EXPECT_EQ(clean_request_id("a\r\nSet-Cookie: x"), "aSet-Cookie:x");
+  EXPECT_EQ(clean_request_id(std::string(1 << 20, 'a')).size(), kMaxRequestIdLength);
+  EXPECT_EQ(clean_request_id("").size(), 32u);
+  EXPECT_NE(clean_request_id(" "), clean_request_id(" "));
+}
+
+TEST(Head, Framing) {
+  const std::string head = head_text(200, {{"A", "b"}}, BodyFraming::kChunked, 0, false, false);
+  EXPECT_NE(head.find("Transfer-Encoding: chunked\r\n"), std::string::npos);
+  EXPECT_NE(head.find("Connection: close\r\n"), std::string::npos);
+  EXPECT_EQ(chunk_text(""), "0\r\n\r\n");
+  EXPECT_EQ(chunk_text("0123456789abcdef"), "10\r\n0123456789abcdef\r\n");
+}
+
+}  // namespace
+}  // namespace assay::http
