@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace assay {
 
@@ -23,6 +24,23 @@ struct EngineConfig {
   bool enable_prefix_caching = true;
   std::optional<uint64_t> seed;         // of requests without one, and of dummy weights; none = from the system
   int32_t max_logprobs = 20;
+
+  // Pools with a meter (docs/certificate.md).
+  std::string kv_radius = "witness";  // witness | dither | both
+  std::string kv_bound = "best";      // best | f | e-form | tanh
+  std::string kv_gate = "observe";    // off | observe
+  double kv_tau = 0.2;                // total variation
+  double kv_tau_v = 0.05;             // of the value bound, relative to max |v|
+  double kv_delta = 0.01;             // of the dither radius, per request
+  bool kv_balance = true;
+  bool kv_rotation = true;
+  int32_t kv_outlier_pairs = 0;       // bypassed rotary pairs per (layer, KV head): 0, 4 or 16 for witcert
+  std::string kv_dither_stream = "periodic";  // periodic | per-slot
+  std::string kv_prefill_meter = "sample";    // off | sample | all
+  std::string kv_telemetry = "heads";         // off | summary | heads
+  std::optional<uint64_t> kv_seed;            // of the dither; none = secret, fresh at each start
+  std::vector<int32_t> calibration_tokens;    // token ids of the calibration text; empty = pools that need it calibrate on a
+                                              // seeded token sequence
 };
 
 }  // namespace assay

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "engine/api/certificate.h"
 
 namespace assay {
 
@@ -53,6 +54,7 @@ struct Event {
   std::optional<int32_t> stop_token;       // the id that ended it, when finish = kStop by id (then `token` is that id too)
   absl::Status status;                     // not OK exactly when finish = kError
   SequenceUsage usage;                     // valid in the terminal event
+  std::optional<CertificateReport> certificate;  // in the terminal event, when the request asked for a report
 };
 
 }  // namespace assay

@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "engine/api/certificate.h"
+
 namespace assay {
 
 // Sampling rules of one request. Defaults are those of the OpenAI API; names are vLLM's where OpenAI has none.
@@ -43,6 +45,7 @@ struct Request {
   SamplingParams sampling;
   int32_t num_sequences = 1;  // `n`: independent continuations of one prompt; each takes a slot of the queue
   int32_t priority = 0;       // lower runs first; ties by arrival
+  CertificateOptions certificate;
   std::string cache_salt;     // requests share prefix pages only within one salt
   std::optional<std::chrono::steady_clock::time_point> deadline;  // then it ends with DEADLINE_EXCEEDED
 };

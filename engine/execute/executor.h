@@ -1,16 +1,19 @@
 // Runs step plans on a device. The engine loop knows only this.
 //
-// Owns: device, weights, the KV cache's memory. Threads: created and called by one thread at a time (the engine thread).
-// Errors: a failed step is fatal for what is in flight (the cache may be half written) and turns the engine unhealthy.
+// Owns: device, weights, the KV cache's memory. Threads: created and called by one thread at a time (the engine
+// thread). Errors: a failed step is fatal for what is in flight (the cache may be half written) and turns the engine
+// unhealthy.
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/api/config.h"
 #include "engine/api/model_info.h"
 #include "engine/plan/step.h"
+#include "kernels/kv/meter.h"
 
 namespace assay {
 
@@ -20,6 +23,10 @@ class Executor {
   virtual absl::StatusOr<StepResult> execute(const StepPlan& plan) = 0;
   virtual const ModelInfo& model() const = 0;
   virtual const PoolInfo& pool() const = 0;
+
+  // Copies the tallies out, [layer][query head], and restarts those that count since the last copy. Empty for pools without a
+  // meter. Call between steps, at leisure (seconds).
+  virtual std::vector<kv::HeadMeter> read_head_meters() { return {}; }
 };
 
 // Loads the model and allocates the pool. `config` gets every default resolved (max_model_len, threads, memory, ...).

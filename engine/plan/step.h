@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "engine/api/events.h"
 #include "engine/api/request.h"
+#include "kernels/kv/meter.h"
 
 namespace assay {
 
@@ -30,11 +31,13 @@ struct SequenceSlice {
   bool sample = false;        // the slice reaches the end of the list: sample the next token
   bool forbid_stop = false;   // min_tokens not reached: end-of-sequence and stop ids get probability 0
   bool prompt_logprobs = false;  // score the prompt tokens that follow each position of the slice
+  kv::MeterThresholds meter;     // read by pools that have a meter
 };
 
 struct StepPlan {
   std::vector<SequenceSlice> slices;
   int32_t num_tokens = 0;  // sum over slices
+  std::vector<int64_t> ended_sequences;  // left since the last plan: what is kept for them may go
 };
 
 struct SliceResult {
@@ -45,6 +48,7 @@ struct SliceResult {
   TokenLogprobs token;  // .token always, the rest when logprobs were asked for
   // For slices with prompt_logprobs: one entry per position p of the slice with p + 1 < num_prompt_tokens, scoring p + 1.
   std::vector<TokenLogprobs> prompt_logprobs;
+  kv::SequenceMeter meter;  // of this step alone; all zero for pools without a meter
 };
 
 struct StepResult {
