@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "server/sweep/request_factory.h"
 
@@ -93,18 +94,36 @@ void keep_regular_words(std::vector<TokenCosts::Word>* words) {
   *words = std::move(kept);
 }
 
-// Cost of each word by asking for it behind a fixed word; the overhead is what a known run of words has besides them.
+// Prices words [first, first + count) from the cost of the whole run, by halves: a run that costs one token a word is
+// settled at once, so an ordinary tokenizer needs a few dozen questions instead of one for every word.
+asio::awaitable<bool> price_words(TokenCounter& counter, double base, std::vector<TokenCosts::Word>* priced) {
+  std::vector<std::pair<size_t, size_t>> runs = {{0, candidate_words().size()}};
+  while (!runs.empty()) {
+    const auto [first, count] = runs.back();
+    runs.pop_back();
+    const std::optional<double> total = co_await counter.by_tokenize(word_run(0, 1) + word_run(first, count));
+    if (!total) co_return false;
+    const double tokens = *total - base;
+    if (count == 1 || tokens == static_cast<double>(count)) {
+      for (size_t i = 0; i < count; ++i)
+        priced->push_back({candidate_words()[first + i], tokens / static_cast<double>(count)});
+    } else {
+      runs.push_back({first + count / 2, count - count / 2});
+      runs.push_back({first, count / 2});
+    }
+  }
+  std::erase_if(*priced, [](const TokenCosts::Word& word) { return word.tokens <= 0.0; });
+  co_return !priced->empty();
+}
+
+// Words are priced behind a fixed word, as they stand in a prompt.
 asio::awaitable<std::optional<TokenCosts>> by_tokenize(TokenCounter& counter) {
   TokenCosts costs;
   costs.method = "tokenize";
   const std::optional<double> base = co_await counter.by_tokenize(word_run(0, 1));
   if (!base) co_return std::nullopt;
-  for (const std::string& word : candidate_words()) {
-    const std::optional<double> count = co_await counter.by_tokenize(word_run(0, 1) + " " + word);
-    if (!count) co_return std::nullopt;
-    if (*count > *base) costs.words.push_back({word, *count - *base});
-  }
-  if (costs.words.empty()) co_return std::nullopt;
+  const bool priced = co_await price_words(counter, *base, &costs.words);
+  if (!priced) co_return std::nullopt;
   keep_regular_words(&costs.words);
   co_return costs;
 }
@@ -164,16 +183,16 @@ asio::awaitable<absl::StatusOr<std::string>> find_model(HttpClient& client, cons
 asio::awaitable<Calibration> calibrate(HttpClient& client, const SweepOptions& options, const std::string& model) {
   TokenCounter counter(client, options, model);
   Calibration result;
-  if (std::optional<TokenCosts> costs = co_await by_tokenize(counter)) {
-    result.costs = *std::move(costs);
-    co_await adjust_overhead(counter, static_cast<double>(options.input_tokens), &result.costs);
-  } else if (std::optional<TokenCosts> by_count = co_await by_usage(counter)) {
-    result.costs = *std::move(by_count);
-    result.notes.push_back("no /tokenize: prompt lengths were calibrated against usage and are right on average only");
+  std::optional<TokenCosts> costs = co_await by_tokenize(counter);
+  if (costs) {
+    co_await adjust_overhead(counter, static_cast<double>(options.input_tokens), &*costs);
   } else {
-    result.costs = estimate();
-    result.notes.push_back("neither /tokenize nor usage: prompt lengths are estimated as one token per word");
+    costs = co_await by_usage(counter);
+    result.notes.push_back(
+        costs ? "no /tokenize: prompt lengths were calibrated against usage and are right on average only"
+              : "neither /tokenize nor usage: prompt lengths are estimated as one token per word");
   }
+  result.costs = costs ? *std::move(costs) : estimate();
   if (result.costs.overhead >= static_cast<double>(options.input_tokens)) {
     result.notes.push_back(
         fmt::format("--input-len {} is shorter than what every request has besides its prompt ({:.0f} tokens)",

@@ -166,7 +166,19 @@ class SweepRun {
     level.client = run.client;
     level.summary = summarize(run.records, run_.options.goodput, run_.options.rate_mode());
     show_level(level);
+    note_prompt_lengths(level);
     run_.levels.push_back(std::move(level));
+  }
+
+  // Made prompts should have the length that was asked for, by the server's own count.
+  void note_prompt_lengths(const LevelResult& level) {
+    const LevelSummary& s = level.summary;
+    const bool made = run_.options.dataset_file.empty() && run_.options.prompt_file.empty();
+    if (!made || s.completed == 0 || s.missing_usage > 0 || s.input_tokens == s.completed * run_.options.input_tokens)
+      return;
+    run_.notes.push_back(fmt::format("level {}: prompts had {:.1f} tokens on average, not {}", level_name(level),
+                                     static_cast<double>(s.input_tokens) / static_cast<double>(s.completed),
+                                     run_.options.input_tokens));
   }
 
   void warm_up(const LevelPlan& level, const RequestMaker& make) {

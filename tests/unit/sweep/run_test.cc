@@ -114,6 +114,7 @@ TEST_F(SweepRunTest, TotalsEqualTheServersCountersAndPromptsHaveTheirLength) {
   const json r = results();
   EXPECT_EQ(r["label"], "word-model");
   EXPECT_EQ(r["prompt_method"], "tokenize");
+  EXPECT_EQ(r["notes"].size(), 0u);
   EXPECT_EQ(r["server"]["version"]["version"], "1.2.3");
   EXPECT_EQ(r["server"]["server_info"]["pool"]["pool"], "exact");
   ASSERT_EQ(r["levels"].size(), 3u);
@@ -148,7 +149,7 @@ TEST_F(SweepRunTest, WithoutSideRoutesItCalibratesAgainstUsageAndSaysWhatIsMissi
   EXPECT_EQ(r["prompt_method"], "usage");
   EXPECT_NEAR(r["levels"][0]["tokens"]["input"].get<double>(), 4 * 64.0, 8.0);
   EXPECT_EQ(r["server"]["notes"].size(), 3u);
-  EXPECT_EQ(r["notes"].size(), 1u);
+  EXPECT_GE(r["notes"].size(), 1u);  // calibrated; perhaps also that an average is not the exact length
   for (const json& request : server.requests()) {
     EXPECT_FALSE(request.contains("ignore_eos") || request.contains("cache_salt") ||
                  request.contains("return_token_ids"));

@@ -73,7 +73,9 @@ struct StubServer::Impl {
       request.body = buffer.substr(0, wanted);
       buffer.erase(0, wanted);
       request.index = counts[request.path]++;
-      if (!co_await answer(socket, script(request))) co_return;
+      StubReply reply = script(request);
+      const bool keep = co_await answer(socket, std::move(reply));
+      if (!keep) co_return;
     }
   }
 
