@@ -1,9 +1,8 @@
 // One device: its memory and the order of its work. Twins: cpu/ (and later cuda/).
 //
 // Owns: the memory it hands out until `release`. A Device outlives every Buffer made from it.
-// Order: a device runs its copies and the operations of its `Ops` one after another, as issued (one stream). On the CPU each
-// is finished when the call returns; elsewhere `synchronize` waits for all of them.
-// Threads: one thread at a time.
+// Order: a device runs its copies and the operations of its `Ops` one after another, as issued (one stream). On the CPU
+// each is finished when the call returns; elsewhere `synchronize` waits for all of them. Threads: one thread at a time.
 #pragma once
 
 #include <cstddef>

@@ -1,11 +1,11 @@
 // Every operation the engine can ask of a device. THE seam: twins in cpu/ (and later cuda/) behind this interface.
 //
-// Memory: all pointers are device memory unless marked host. Activations have the dtype `activation_dtype()` (float32 on the
-// CPU); weights keep the dtype they are stored in, and a bias or a norm weight may differ from its matrix.
+// Memory: all pointers are device memory unless marked host. Activations have the dtype `activation_dtype()` (float32
+// on the CPU); weights keep the dtype they are stored in, and a bias or a norm weight may differ from its matrix.
 // Order: operations of one Ops run as issued (see device.h). Threads: one caller at a time.
-// Determinism: a row of a result depends on the row's own inputs only: its arithmetic order is fixed, whatever the number of
-// rows, the split of a sequence into chunks, or the number of threads.
-// Errors: infallible by contract; broken preconditions abort. A device that fails says so in Device::synchronize.
+// Determinism: a row of a result depends on the row's own inputs only: its arithmetic order is fixed, whatever the
+// number of rows, the split of a sequence into chunks, or the number of threads. Errors: infallible by contract; broken
+// preconditions abort. A device that fails says so in Device::synchronize.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct BatchView {
   const int32_t* first_row = nullptr;   // [num_sequences + 1]
   const int32_t* page_table = nullptr;  // [num_sequences, page_table_stride] page ids from position 0
   int32_t page_table_stride = 0;
-  int32_t max_context = 0;              // largest position + 1
+  int32_t max_context = 0;  // largest position + 1
 
   const int32_t* pages_of(int32_t sequence) const {
     return page_table + static_cast<int64_t>(sequence) * page_table_stride;
@@ -104,8 +104,8 @@ class Ops {
   // Angles of each row: cos_sin [num_tokens, 2 x rotary_pairs] = cos then sin of position x inv_freq, times scale.
   virtual void rope_angles(const BatchView& batch, const RopeView& rope, float* cos_sin) = 0;
 
-  // In place on qkv [num_tokens, qkv_columns]: optional RMS norm of each q and k head (weights [1, head_dim], absent = none),
-  // then rotation of channel pairs (i, i + head_dim / 2).
+  // In place on qkv [num_tokens, qkv_columns]: optional RMS norm of each q and k head (weights [1, head_dim], absent =
+  // none), then rotation of channel pairs (i, i + head_dim / 2).
   virtual void qk_norm_rope(const AttentionShape& shape, ConstTensor q_norm, ConstTensor k_norm, float eps,
                             const float* cos_sin, Tensor qkv) = 0;
 
@@ -113,7 +113,8 @@ class Ops {
   virtual void kv_write(int32_t layer, const BatchView& batch, const AttentionShape& shape, ConstTensor qkv,
                         const PagedKvView& cache) = 0;
 
-  // Causal attention of q in qkv over the cache (which holds the rows' own k and v already). out [num_tokens, heads x dim].
+  // Causal attention of q in qkv over the cache (which holds the rows' own k and v already). out [num_tokens, heads x
+  // dim].
   virtual void attention(int32_t layer, const BatchView& batch, const AttentionShape& shape, ConstTensor qkv,
                          const PagedKvView& cache, Tensor out) = 0;
 

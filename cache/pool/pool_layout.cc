@@ -10,7 +10,8 @@ absl::Status check_shape(const KvShape& shape) {
   if (shape.page_tokens < kTileTokens || shape.page_tokens % kTileTokens != 0) {
     return invalid("block_size is " + std::to_string(shape.page_tokens) + ": it must be a multiple of 16, 16 or more");
   }
-  if (shape.num_layers < 1 || shape.num_kv_heads < 1) return invalid("a KV cache needs at least one layer and one KV head");
+  if (shape.num_layers < 1 || shape.num_kv_heads < 1)
+    return invalid("a KV cache needs at least one layer and one KV head");
   if (shape.head_dim < 2 || shape.head_dim % 2 != 0) {
     return invalid("head_dim is " + std::to_string(shape.head_dim) + ": it must be even");
   }
@@ -34,7 +35,9 @@ int64_t PoolLayout::bytes_per_page() const {
   return record_bytes * (shape.page_tokens / kTileTokens) * shape.num_kv_heads * shape.num_layers;
 }
 
-int32_t PoolLayout::bytes_per_token_head() const { return static_cast<int32_t>(record_bytes / kTileTokens); }
+int32_t PoolLayout::bytes_per_token_head() const {
+  return static_cast<int32_t>(record_bytes / kTileTokens);
+}
 
 PagedKvView PoolLayout::view(void* memory, int32_t num_pages) const {
   PagedKvView view;

@@ -1,7 +1,7 @@
 // The pools a KV cache can be made of: what a page stores and exactly how many bytes that takes.
 //
-// A layout is a plain value; it owns no memory. `make_pool_layout` is the registry: the only place that knows pool names.
-// Threads: values. Errors: InvalidArgument for an unknown name or a shape the pool cannot hold.
+// A layout is a plain value; it owns no memory. `make_pool_layout` is the registry: the only place that knows pool
+// names. Threads: values. Errors: InvalidArgument for an unknown name or a shape the pool cannot hold.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ struct PoolLayout {
   KvShape shape;
   int64_t record_bytes = 0;  // 16 tokens of one KV head in one layer
 
-  int64_t bytes_per_page() const;       // all layers, K and V
+  int64_t bytes_per_page() const;        // all layers, K and V
   int32_t bytes_per_token_head() const;  // one layer
   // The pool over `memory`, which holds num_pages x bytes_per_page() bytes.
   PagedKvView view(void* memory, int32_t num_pages) const;

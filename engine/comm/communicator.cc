@@ -12,6 +12,8 @@ class SingleCommunicator final : public Communicator {
 
 }  // namespace
 
-std::unique_ptr<Communicator> make_single_communicator() { return std::make_unique<SingleCommunicator>(); }
+std::unique_ptr<Communicator> make_single_communicator() {
+  return std::make_unique<SingleCommunicator>();
+}
 
 }  // namespace assay

@@ -1,6 +1,7 @@
 // How the ranks of one model talk. A model holds one and does not know which kind.
 //
-// Threads: each rank calls its own communicator, from one thread; collective calls are made by all ranks in the same order.
+// Threads: each rank calls its own communicator, from one thread; collective calls are made by all ranks in the same
+// order.
 #pragma once
 
 #include <memory>

@@ -48,7 +48,8 @@ SamplingRow make_sampling_row(const SequenceSlice& slice, const std::vector<int3
   row.presence_penalty = params.presence_penalty;
   row.frequency_penalty = params.frequency_penalty;
   row.logit_bias = params.logit_bias;
-  const size_t prompt = static_cast<size_t>(slice.num_prompt_tokens), known = static_cast<size_t>(slice.num_known_tokens);
+  const size_t prompt = static_cast<size_t>(slice.num_prompt_tokens),
+               known = static_cast<size_t>(slice.num_known_tokens);
   row.prompt = {slice.tokens, prompt};
   row.output = {slice.tokens + prompt, known - prompt};
   row.forbidden = forbidden;

@@ -25,8 +25,8 @@ struct HeadJobs {
 
 HeadJobs make_head_jobs(const StepPlan& plan);
 
-// The sampling rules of a slice for the kernels. `forbidden` is storage for the ids that must not come; it must outlive the
-// result. `eos_token_ids` of the model.
+// The sampling rules of a slice for the kernels. `forbidden` is storage for the ids that must not come; it must outlive
+// the result. `eos_token_ids` of the model.
 SamplingRow make_sampling_row(const SequenceSlice& slice, const std::vector<int32_t>& eos_token_ids, int32_t vocab_size,
                               std::vector<int32_t>& forbidden);
 

@@ -5,7 +5,7 @@
 
 namespace assay {
 
-int32_t usable_cpus();              // >= 1
-int64_t available_memory_bytes();   // free or reclaimable now, within the control group's limit
+int32_t usable_cpus();             // >= 1
+int64_t available_memory_bytes();  // free or reclaimable now, within the control group's limit
 
 }  // namespace assay

@@ -31,7 +31,9 @@ void add_token_ids(const std::vector<int32_t>& ids, std::vector<int32_t>& to) {
   }
 }
 
-TokenLogprobs to_token_logprobs(LogprobsRow&& row) { return {row.token, row.logprob, row.rank, std::move(row.top)}; }
+TokenLogprobs to_token_logprobs(LogprobsRow&& row) {
+  return {row.token, row.logprob, row.rank, std::move(row.top)};
+}
 
 }  // namespace
 
@@ -84,11 +86,11 @@ absl::Status ModelExecutor::build(const EngineConfig& config, const CachePlan& c
                                         std::to_string(config.kv_cache_memory_bytes >> 20) + " MiB");
   }
   cache_ = cache.layout.view(cache_memory_.data(), cache.num_pages);
-  RopeFrequencies rope = rope_frequencies(config_.rope, config_.head_dim, config_.max_position_embeddings,
-                                          config.max_model_len);
-  auto decoder = DecoderModel::create(config_, weights_, std::move(rope), *device_, *ops_, *comm_,
-                                      config.max_num_batched_tokens,
-                                      logit_rows(config_.vocab_size, config.max_num_batched_tokens));
+  RopeFrequencies rope =
+      rope_frequencies(config_.rope, config_.head_dim, config_.max_position_embeddings, config.max_model_len);
+  auto decoder =
+      DecoderModel::create(config_, weights_, std::move(rope), *device_, *ops_, *comm_, config.max_num_batched_tokens,
+                           logit_rows(config_.vocab_size, config.max_num_batched_tokens));
   if (!decoder.ok()) return decoder.status();
   decoder_ = *std::move(decoder);
   return absl::OkStatus();
@@ -112,8 +114,12 @@ void ModelExecutor::describe(const EngineConfig& config, const CachePlan& cache,
   add_token_ids(defaults.eos_token_ids, info.eos_token_ids);
   info.sampling_defaults = defaults.sampling;
   const PoolLayout& layout = cache.layout;
-  pool_info_ = {layout.name,         dtype_name(layout.shape.row_dtype), layout.shape.page_tokens, cache.num_pages,
-                layout.bytes_per_page(), layout.bytes_per_token_head()};
+  pool_info_ = {layout.name,
+                dtype_name(layout.shape.row_dtype),
+                layout.shape.page_tokens,
+                cache.num_pages,
+                layout.bytes_per_page(),
+                layout.bytes_per_token_head()};
 }
 
 absl::StatusOr<StepResult> ModelExecutor::execute(const StepPlan& plan) {
@@ -183,6 +189,8 @@ void ModelExecutor::score_rows(const StepPlan& plan, const std::vector<HeadJob>&
   }
 }
 
-absl::StatusOr<std::unique_ptr<Executor>> make_executor(EngineConfig& config) { return ModelExecutor::create(config); }
+absl::StatusOr<std::unique_ptr<Executor>> make_executor(EngineConfig& config) {
+  return ModelExecutor::create(config);
+}
 
 }  // namespace assay

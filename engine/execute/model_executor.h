@@ -30,9 +30,10 @@ class ModelExecutor final : public Executor {
   absl::Status load_weights(const EngineConfig& config);
   absl::Status build(const EngineConfig& config, const CachePlan& cache);
   void describe(const EngineConfig& config, const CachePlan& cache, const GenerationDefaults& defaults);
-  void sample_rows(const StepPlan& plan, const std::vector<HeadJob>& jobs, size_t begin, size_t end, StepResult& result);
-  void score_rows(const StepPlan& plan, const std::vector<HeadJob>& jobs, size_t begin, size_t end, size_t first_head_row,
-                  StepResult& result);
+  void sample_rows(const StepPlan& plan, const std::vector<HeadJob>& jobs, size_t begin, size_t end,
+                   StepResult& result);
+  void score_rows(const StepPlan& plan, const std::vector<HeadJob>& jobs, size_t begin, size_t end,
+                  size_t first_head_row, StepResult& result);
 
   ModelConfig config_;
   std::unique_ptr<WeightSource> source_;

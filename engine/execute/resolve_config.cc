@@ -12,7 +12,9 @@ namespace {
 constexpr int32_t kCpuBatchedTokens = 2048;
 constexpr double kMemoryShare = 0.4;
 
-absl::Status invalid(const std::string& message) { return absl::InvalidArgumentError(message); }
+absl::Status invalid(const std::string& message) {
+  return absl::InvalidArgumentError(message);
+}
 
 absl::Status check_positive(const char* name, int64_t value, int64_t max) {
   if (value >= 1 && value <= max) return absl::OkStatus();
@@ -36,9 +38,13 @@ absl::StatusOr<DType> row_dtype(const std::string& name, DType stored) {
   return invalid("kv_cache_dtype \"" + name + "\" is not known; use auto, float32, bfloat16 or float16");
 }
 
-int64_t pages_for(int64_t tokens, int32_t block_size) { return (tokens + block_size - 1) / block_size; }
+int64_t pages_for(int64_t tokens, int32_t block_size) {
+  return (tokens + block_size - 1) / block_size;
+}
 
-std::string mib(int64_t bytes) { return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB"; }
+std::string mib(int64_t bytes) {
+  return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
+}
 
 int64_t default_memory(const PoolLayout& layout, const Machine& machine, const EngineConfig& config) {
   const int64_t context = pages_for(config.max_model_len, config.block_size) * layout.bytes_per_page();
@@ -87,7 +93,8 @@ absl::StatusOr<CachePlan> resolve_cache(const ModelConfig& model, DType stored, 
   if (pages < needed && max_model_len_given) {
     return invalid("kv_cache_memory of " + mib(config.kv_cache_memory_bytes) + " holds " +
                    std::to_string(pages * config.block_size) + " tokens, less than max_model_len " +
-                   std::to_string(config.max_model_len) + " (which takes " + mib(needed * layout->bytes_per_page()) + ")");
+                   std::to_string(config.max_model_len) + " (which takes " + mib(needed * layout->bytes_per_page()) +
+                   ")");
   }
   if (pages < needed) {
     config.max_model_len = static_cast<int32_t>(pages * config.block_size);

@@ -18,7 +18,8 @@ absl::Status check_slice(const SequenceSlice& slice, const BatchLimits& limits) 
   if (slice.sample && end != slice.num_known_tokens) return broken(slice, "samples before the end of its tokens");
   if (slice.sampling == nullptr && (slice.sample || slice.prompt_logprobs)) return broken(slice, "no sampling rules");
   for (int32_t i = 0; i < slice.num_known_tokens; ++i) {
-    if (slice.tokens[i] < 0 || slice.tokens[i] >= limits.vocab_size) return broken(slice, "a token outside the vocabulary");
+    if (slice.tokens[i] < 0 || slice.tokens[i] >= limits.vocab_size)
+      return broken(slice, "a token outside the vocabulary");
   }
   for (int32_t i = 0; i < slice.num_pages; ++i) {
     if (slice.pages[i] < 0 || slice.pages[i] >= limits.num_pages) return broken(slice, "a page outside the pool");
@@ -32,7 +33,8 @@ absl::Status check_plan(const StepPlan& plan, const BatchLimits& limits) {
     if (absl::Status status = check_slice(slice, limits); !status.ok()) return status;
     tokens += slice.num_tokens;
   }
-  if (tokens != plan.num_tokens || tokens < 1) return absl::InternalError("step plan: num_tokens is not the sum of slices");
+  if (tokens != plan.num_tokens || tokens < 1)
+    return absl::InternalError("step plan: num_tokens is not the sum of slices");
   if (tokens > limits.max_tokens) return absl::InternalError("step plan: more tokens than max_num_batched_tokens");
   return absl::OkStatus();
 }

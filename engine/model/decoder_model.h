@@ -54,7 +54,7 @@ class DecoderModel {
   const int32_t max_logit_rows_;
   Buffer memory_;
   Tensor hidden_, normed_, qkv_, attended_, gate_up_, activated_, angles_;  // [max_tokens, ...]
-  Tensor head_input_, logits_;                                             // [max_logit_rows, ...]
+  Tensor head_input_, logits_;                                              // [max_logit_rows, ...]
 };
 
 }  // namespace assay

@@ -2,7 +2,6 @@
 
 #include <string>
 
-
 namespace assay {
 namespace {
 
@@ -82,7 +81,8 @@ class Loader {
 
 }  // namespace
 
-absl::StatusOr<DecoderWeights> load_decoder_weights(const ModelConfig& config, WeightSource& source, const Shard& shard) {
+absl::StatusOr<DecoderWeights> load_decoder_weights(const ModelConfig& config, WeightSource& source,
+                                                    const Shard& shard) {
   DecoderWeights weights;
   Loader loader(config, source, shard, weights);
   weights.embedding = loader.tensor("model.embed_tokens.weight", config.vocab_size, config.hidden_size);

@@ -27,12 +27,13 @@ struct DecoderWeights {
   ConstTensor embedding;  // [vocab_size, hidden_size]
   std::vector<LayerWeights> layers;
   ConstTensor final_norm;
-  LinearPart head;  // the embedding where tied
+  LinearPart head;             // the embedding where tied
   int64_t num_parameters = 0;  // of the whole model
   int64_t bytes = 0;
 };
 
 // The shard's part of every tensor, all shapes checked. InvalidArgument, naming the tensor.
-absl::StatusOr<DecoderWeights> load_decoder_weights(const ModelConfig& config, WeightSource& source, const Shard& shard);
+absl::StatusOr<DecoderWeights> load_decoder_weights(const ModelConfig& config, WeightSource& source,
+                                                    const Shard& shard);
 
 }  // namespace assay

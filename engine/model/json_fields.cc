@@ -28,7 +28,9 @@ const json* JsonFields::find(const char* name) const {
   return found == object_.end() || found->is_null() ? nullptr : &*found;
 }
 
-bool JsonFields::has(const char* name) const { return find(name) != nullptr; }
+bool JsonFields::has(const char* name) const {
+  return find(name) != nullptr;
+}
 
 void JsonFields::fail(const std::string& name, const std::string& problem) {
   if (status_.ok()) status_ = absl::InvalidArgumentError(where_ + ": " + name + " " + problem);

@@ -1,5 +1,5 @@
-// Typed reading of the fields of a JSON object. The first thing that is wrong is kept and names its field; later reads go on
-// with defaults, so that a reader is a list of fields and one check at the end. null counts as absent.
+// Typed reading of the fields of a JSON object. The first thing that is wrong is kept and names its field; later reads
+// go on with defaults, so that a reader is a list of fields and one check at the end. null counts as absent.
 #pragma once
 
 #include <cstdint>

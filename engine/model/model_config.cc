@@ -56,7 +56,8 @@ const Family* find_family(JsonFields& fields) {
 
 void refuse_unsupported(JsonFields& fields) {
   for (const char* name : {"quantization_config", "compression_config"}) {
-    if (fields.has(name)) fields.fail(name, "is set: quantised weights are not supported, use a bf16, f16 or f32 checkpoint");
+    if (fields.has(name))
+      fields.fail(name, "is set: quantised weights are not supported, use a bf16, f16 or f32 checkpoint");
   }
   const std::string activation = fields.text("hidden_act", "silu");
   if (activation != "silu" && activation != "swish") {
@@ -78,8 +79,9 @@ void refuse_sliding_window(const Family& family, JsonFields& fields, const json&
   const bool stated_off = object.contains("sliding_window") && object["sliding_window"].is_null();
   const int64_t window = stated_off ? 0 : fields.integer("sliding_window", family.default_window, 0, kMaxPosition);
   if (window > 0 && window < max_position) {
-    fields.fail("sliding_window", "of " + std::to_string(window) +
-                                      " tokens is not supported; set it to null for full attention (a different model)");
+    fields.fail("sliding_window",
+                "of " + std::to_string(window) +
+                    " tokens is not supported; set it to null for full attention (a different model)");
   }
 }
 

@@ -1,7 +1,7 @@
 // What config.json says of a decoder, as plain values. Families differ in data only.
 //
-// Threads: values. Errors: InvalidArgument that names the file and the field; whatever cannot be computed here (quantised
-// weights, sliding windows, other activations or architectures) is refused, never ignored.
+// Threads: values. Errors: InvalidArgument that names the file and the field; whatever cannot be computed here
+// (quantised weights, sliding windows, other activations or architectures) is refused, never ignored.
 #pragma once
 
 #include <cstdint>

@@ -24,7 +24,9 @@ double dynamic_theta(const RopeConfig& rope, int32_t head_dim, int64_t original,
   return rope.theta * std::pow(rope.factor * ratio - (rope.factor - 1.0), head_dim / (head_dim - 2.0));
 }
 
-double yarn_mscale(double factor, double mscale) { return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0; }
+double yarn_mscale(double factor, double mscale) {
+  return factor <= 1.0 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0;
+}
 
 double yarn_attention_factor(const RopeConfig& rope) {
   if (rope.attention_factor) return *rope.attention_factor;
@@ -76,7 +78,8 @@ RopeFrequencies rope_frequencies(const RopeConfig& rope, int32_t head_dim, int64
   RopeFrequencies result;
   switch (rope.kind) {
     case RopeKind::kDefault:
-    case RopeKind::kDynamic: break;
+    case RopeKind::kDynamic:
+      break;
     case RopeKind::kLinear:
       for (double& frequency : inv_freq) frequency /= rope.factor;
       break;
@@ -84,23 +87,29 @@ RopeFrequencies rope_frequencies(const RopeConfig& rope, int32_t head_dim, int64
       scale_yarn(rope, head_dim, original, inv_freq);
       result.scale = static_cast<float>(yarn_attention_factor(rope));
       break;
-    case RopeKind::kLlama3: scale_llama3(rope, original, inv_freq); break;
+    case RopeKind::kLlama3:
+      scale_llama3(rope, original, inv_freq);
+      break;
   }
   result.inv_freq.assign(inv_freq.begin(), inv_freq.end());
   return result;
 }
 
 int64_t rope_context_length(const RopeConfig& rope, int64_t max_position_embeddings) {
-  const auto stretched = [&](int64_t length) { return static_cast<int64_t>(static_cast<double>(length) * rope.factor); };
+  const auto stretched = [&](int64_t length) {
+    return static_cast<int64_t>(static_cast<double>(length) * rope.factor);
+  };
   switch (rope.kind) {
     case RopeKind::kLinear:
-    case RopeKind::kDynamic: return stretched(max_position_embeddings);
+    case RopeKind::kDynamic:
+      return stretched(max_position_embeddings);
     case RopeKind::kYarn: {
       const int64_t original = rope.original_max_position > 0 ? rope.original_max_position : max_position_embeddings;
       return std::max(max_position_embeddings, stretched(original));
     }
     case RopeKind::kDefault:
-    case RopeKind::kLlama3: break;
+    case RopeKind::kLlama3:
+      break;
   }
   return max_position_embeddings;
 }

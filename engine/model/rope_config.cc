@@ -68,7 +68,8 @@ template <class Read>
 RopeConfig read_nested(JsonFields& parent, const char* name, const json& object, const Read& read) {
   JsonFields nested(object, parent.where() + ": " + name);
   const RopeConfig rope = read(nested);
-  if (!nested.status().ok() && parent.status().ok()) parent.fail(name, "is wrong: " + std::string(nested.status().message()));
+  if (!nested.status().ok() && parent.status().ok())
+    parent.fail(name, "is wrong: " + std::string(nested.status().message()));
   return rope;
 }
 
@@ -98,7 +99,8 @@ RopeConfig read_rope_config(JsonFields& fields) {
     stated = classic;
   }
   if (stated != rope) {
-    fields.fail("rope_parameters", "says something else than rope_theta and rope_scaling; keep one of the two spellings");
+    fields.fail("rope_parameters",
+                "says something else than rope_theta and rope_scaling; keep one of the two spellings");
   }
   return rope;
 }

@@ -1,4 +1,5 @@
-// The rotary embedding as config.json describes it, in the classic spelling (`rope_theta`, `rope_scaling`) or the new one
+// The rotary embedding as config.json describes it, in the classic spelling (`rope_theta`, `rope_scaling`) or the new
+// one
 // (`rope_parameters`). Both may be present if they say the same.
 #pragma once
 

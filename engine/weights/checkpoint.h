@@ -18,8 +18,8 @@ namespace assay {
 
 class Checkpoint final : public WeightSource {
  public:
-  // InvalidArgument or NotFound, naming the file: missing shards, broken shards, tensors of the index that are not there.
-  // Tensors that the index does not mention are used, with a warning.
+  // InvalidArgument or NotFound, naming the file: missing shards, broken shards, tensors of the index that are not
+  // there. Tensors that the index does not mention are used, with a warning.
   static absl::StatusOr<std::unique_ptr<Checkpoint>> open(const std::string& folder);
 
   bool contains(const std::string& name) const override { return tensors_.contains(name); }

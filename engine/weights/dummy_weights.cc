@@ -20,9 +20,15 @@ uint64_t name_hash(const std::string& name) {
 
 void store(DType dtype, float value, std::byte* data, int64_t index) {
   switch (dtype) {
-    case DType::kF32: reinterpret_cast<float*>(data)[index] = value; break;
-    case DType::kBF16: reinterpret_cast<uint16_t*>(data)[index] = f32_to_bf16(value); break;
-    case DType::kF16: reinterpret_cast<uint16_t*>(data)[index] = f32_to_f16(value); break;
+    case DType::kF32:
+      reinterpret_cast<float*>(data)[index] = value;
+      break;
+    case DType::kBF16:
+      reinterpret_cast<uint16_t*>(data)[index] = f32_to_bf16(value);
+      break;
+    case DType::kF16:
+      reinterpret_cast<uint16_t*>(data)[index] = f32_to_f16(value);
+      break;
   }
 }
 

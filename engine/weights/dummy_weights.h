@@ -1,5 +1,5 @@
-// Random weights for a model without a checkpoint (`--load-format dummy`): every tensor that is asked for exists. Values
-// depend on the seed and the tensor's name alone: uniform with standard deviation 0.02, norm weights 1.
+// Random weights for a model without a checkpoint (`--load-format dummy`): every tensor that is asked for exists.
+// Values depend on the seed and the tensor's name alone: uniform with standard deviation 0.02, norm weights 1.
 #pragma once
 
 #include <cstdint>

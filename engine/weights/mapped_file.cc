@@ -41,7 +41,9 @@ absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::open(const std::string& 
   return std::unique_ptr<MappedFile>(new MappedFile(static_cast<const std::byte*>(data), size));
 }
 
-MappedFile::~MappedFile() { munmap(const_cast<std::byte*>(data_), size_); }
+MappedFile::~MappedFile() {
+  munmap(const_cast<std::byte*>(data_), size_);
+}
 
 absl::StatusOr<std::string> read_text_file(const std::string& path, size_t max_bytes) {
   std::ifstream file(path, std::ios::binary);

@@ -32,7 +32,9 @@ std::optional<uint64_t> checked_product(uint64_t a, uint64_t b) {
 }
 
 // A short quotation of a name that may be anything.
-std::string name_in_quotes(const std::string& name) { return "\"" + name.substr(0, 200) + "\""; }
+std::string name_in_quotes(const std::string& name) {
+  return "\"" + name.substr(0, 200) + "\"";
+}
 
 class HeaderReader {
  public:
@@ -88,8 +90,8 @@ class HeaderReader {
       entry.shape.push_back(static_cast<int64_t>(value));
     }
     if (*bytes != entry.bytes) {
-      return error(entry.name, "has a shape of " + std::to_string(*bytes) + " bytes but " + std::to_string(entry.bytes) +
-                                   " bytes of data");
+      return error(entry.name, "has a shape of " + std::to_string(*bytes) + " bytes but " +
+                                   std::to_string(entry.bytes) + " bytes of data");
     }
     return absl::OkStatus();
   }
@@ -111,7 +113,8 @@ absl::Status check_coverage(std::vector<TensorEntry>& entries, size_t data_offse
       return absl::InvalidArgumentError(what + ": tensor " + name_in_quotes(entry.name) + " overlaps another one");
     }
     if (entry.offset > end) {
-      return absl::InvalidArgumentError(what + ": there is a gap in the data before tensor " + name_in_quotes(entry.name));
+      return absl::InvalidArgumentError(what + ": there is a gap in the data before tensor " +
+                                        name_in_quotes(entry.name));
     }
     end = entry.offset + entry.bytes;
   }
@@ -125,7 +128,8 @@ absl::Status check_coverage(std::vector<TensorEntry>& entries, size_t data_offse
 
 absl::StatusOr<std::vector<TensorEntry>> parse_safetensors(std::span<const std::byte> file, const std::string& what) {
   uint64_t header_bytes = 0;
-  if (file.size() < sizeof(header_bytes)) return absl::InvalidArgumentError(what + ": too short to be a safetensors file");
+  if (file.size() < sizeof(header_bytes))
+    return absl::InvalidArgumentError(what + ": too short to be a safetensors file");
   std::memcpy(&header_bytes, file.data(), sizeof(header_bytes));  // little endian, as are the machines this runs on
   if (header_bytes < 2 || header_bytes > kMaxHeaderBytes) {
     return absl::InvalidArgumentError(what + ": the header length " + std::to_string(header_bytes) + " is impossible");

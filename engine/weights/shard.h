@@ -1,7 +1,7 @@
 // The part of a tensor that one rank of `size` holds. Views only.
 //
-// Column parallel (q, k, v, gate, up): a rank has some output rows. Row parallel (o, down): a rank has some input columns, and
-// the ranks' results are summed. KV heads fewer than ranks are held by several ranks.
+// Column parallel (q, k, v, gate, up): a rank has some output rows. Row parallel (o, down): a rank has some input
+// columns, and the ranks' results are summed. KV heads fewer than ranks are held by several ranks.
 #pragma once
 
 #include <cstdint>
@@ -28,8 +28,8 @@ struct Shard {
   ConstTensor columns(const ConstTensor& tensor, int64_t unit_count) const {
     const int64_t unit_cols = tensor.cols / unit_count;
     const int64_t offset = first_unit(unit_count) * unit_cols * static_cast<int64_t>(dtype_bytes(tensor.dtype));
-    return {static_cast<const std::byte*>(tensor.data) + offset, tensor.dtype, tensor.rows, units(unit_count) * unit_cols,
-            tensor.row_stride};
+    return {static_cast<const std::byte*>(tensor.data) + offset, tensor.dtype, tensor.rows,
+            units(unit_count) * unit_cols, tensor.row_stride};
   }
 };
 

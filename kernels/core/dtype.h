@@ -9,20 +9,27 @@ namespace assay {
 
 enum class DType : uint8_t { kF32, kBF16, kF16 };
 
-constexpr size_t dtype_bytes(DType dtype) { return dtype == DType::kF32 ? 4 : 2; }
+constexpr size_t dtype_bytes(DType dtype) {
+  return dtype == DType::kF32 ? 4 : 2;
+}
 
 constexpr const char* dtype_name(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return "float32";
-    case DType::kBF16: return "bfloat16";
-    case DType::kF16: return "float16";
+    case DType::kF32:
+      return "float32";
+    case DType::kBF16:
+      return "bfloat16";
+    case DType::kF16:
+      return "float16";
   }
   return "unknown";
 }
 
 constexpr float kMaxF16 = 65504.0f;
 
-inline float bf16_to_f32(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
+inline float bf16_to_f32(uint16_t bits) {
+  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
+}
 
 // Round to nearest even; NaN stays NaN.
 inline uint16_t f32_to_bf16(float value) {
@@ -57,9 +64,12 @@ inline uint16_t f32_to_f16(float value) {
 
 inline float load_as_f32(DType dtype, const void* data, int64_t index) {
   switch (dtype) {
-    case DType::kF32: return static_cast<const float*>(data)[index];
-    case DType::kBF16: return bf16_to_f32(static_cast<const uint16_t*>(data)[index]);
-    case DType::kF16: return f16_to_f32(static_cast<const uint16_t*>(data)[index]);
+    case DType::kF32:
+      return static_cast<const float*>(data)[index];
+    case DType::kBF16:
+      return bf16_to_f32(static_cast<const uint16_t*>(data)[index]);
+    case DType::kF16:
+      return f16_to_f32(static_cast<const uint16_t*>(data)[index]);
   }
   return 0.0f;
 }

@@ -10,11 +10,13 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/attention.cc"
+// clang-format off: foreach_target.h comes first
 #include "hwy/foreach_target.h"
 #include "hwy/cache_control.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/load-inl.h"
+// clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace assay {
@@ -31,8 +33,8 @@ constexpr int kAccPairs = 2;
 #endif
 constexpr int kAccVectors = 4;
 
-// Asks for the record of the next tile ahead of its use, a part at a time so that the requests do not queue up: pages lie
-// anywhere, so the hardware cannot guess. Nothing after the last tile.
+// Asks for the record of the next tile ahead of its use, a part at a time so that the requests do not queue up: pages
+// lie anywhere, so the hardware cannot guess. Nothing after the last tile.
 class NextRecord {
  public:
   NextRecord(const AttentionBlock& b, int32_t tile, int32_t end) {
@@ -131,7 +133,8 @@ HWY_INLINE void softmax_pair(const AttentionBlock& b, int32_t pair, int32_t visi
 
 // acc = acc * decay + probabilities x V for P pairs that see the same `visible` tokens, N vectors of channels.
 template <int P, int N>
-HWY_INLINE void accumulate_channels(const AttentionBlock& b, int32_t pair, int32_t visible, int32_t channel, float* acc) {
+HWY_INLINE void accumulate_channels(const AttentionBlock& b, int32_t pair, int32_t visible, int32_t channel,
+                                    float* acc) {
   const TileTag d;
   hn::Vec<TileTag> a[P][N];
   for (int p = 0; p < P; ++p) {
@@ -208,7 +211,9 @@ namespace {
 constexpr int32_t kSplitTiles = kSplitTokens / kTileTokens;
 constexpr int32_t kBlockPairs = 48;  // (row, head) pairs that share a loaded tile
 
-int32_t round_up(int32_t value, int32_t multiple) { return (value + multiple - 1) / multiple * multiple; }
+int32_t round_up(int32_t value, int32_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
 
 // Some rows of one sequence and one KV head.
 struct Item {
@@ -385,8 +390,8 @@ void attend_by_splits(ThreadPool& pool, Scratch& scratch, const Problem& problem
 
 }  // namespace
 
-void cpu_attention(ThreadPool& pool, Scratch& scratch, int32_t layer, const BatchView& batch, const AttentionShape& shape,
-                   ConstTensor qkv, const PagedKvView& cache, Tensor out) {
+void cpu_attention(ThreadPool& pool, Scratch& scratch, int32_t layer, const BatchView& batch,
+                   const AttentionShape& shape, ConstTensor qkv, const PagedKvView& cache, Tensor out) {
   const Problem problem{layer, batch, shape, qkv, cache, out};
   const std::vector<Item> items = make_items(problem);
   const bool decode_only = batch.num_tokens == batch.num_sequences;

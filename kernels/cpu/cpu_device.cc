@@ -22,7 +22,9 @@ void* CpuDevice::allocate(size_t bytes, MemoryKind) {
   return data;
 }
 
-void CpuDevice::release(void* data, size_t bytes, MemoryKind) { munmap(data, bytes); }
+void CpuDevice::release(void* data, size_t bytes, MemoryKind) {
+  munmap(data, bytes);
+}
 
 KernelError CpuDevice::copy_to_device(void* device, const void* host, size_t bytes) {
   std::memcpy(device, host, bytes);

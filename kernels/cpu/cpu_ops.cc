@@ -7,7 +7,9 @@
 
 namespace assay {
 
-void CpuOps::embed(ConstTensor table, const int32_t* ids, Tensor out) { cpu_embed(pool_, table, ids, out); }
+void CpuOps::embed(ConstTensor table, const int32_t* ids, Tensor out) {
+  cpu_embed(pool_, table, ids, out);
+}
 
 void CpuOps::rms_norm(ConstTensor x, ConstTensor weight, float eps, Tensor out) {
   cpu_rms_norm(pool_, x, weight, eps, out);
@@ -36,9 +38,13 @@ void CpuOps::attention(int32_t layer, const BatchView& batch, const AttentionSha
   cpu_attention(pool_, scratch_, layer, batch, shape, qkv, cache, out);
 }
 
-void CpuOps::silu_mul(ConstTensor gate_up, Tensor out) { cpu_silu_mul(pool_, gate_up, out); }
+void CpuOps::silu_mul(ConstTensor gate_up, Tensor out) {
+  cpu_silu_mul(pool_, gate_up, out);
+}
 
-void CpuOps::gather_rows(ConstTensor x, const int32_t* rows, Tensor out) { cpu_gather_rows(pool_, x, rows, out); }
+void CpuOps::gather_rows(ConstTensor x, const int32_t* rows, Tensor out) {
+  cpu_gather_rows(pool_, x, rows, out);
+}
 
 void CpuOps::sample(ConstTensor logits, std::span<const SamplingRow> rows, int32_t* tokens) {
   pool_.parallel_for(static_cast<int64_t>(rows.size()), [&](int64_t i, int) {

@@ -16,8 +16,8 @@ class CpuOps final : public Ops {
   void rms_norm(ConstTensor x, ConstTensor weight, float eps, Tensor out) override;
   void linear(ConstTensor x, std::span<const LinearPart> parts, bool accumulate, Tensor out) override;
   void rope_angles(const BatchView& batch, const RopeView& rope, float* cos_sin) override;
-  void qk_norm_rope(const AttentionShape& shape, ConstTensor q_norm, ConstTensor k_norm, float eps, const float* cos_sin,
-                    Tensor qkv) override;
+  void qk_norm_rope(const AttentionShape& shape, ConstTensor q_norm, ConstTensor k_norm, float eps,
+                    const float* cos_sin, Tensor qkv) override;
   void kv_write(int32_t layer, const BatchView& batch, const AttentionShape& shape, ConstTensor qkv,
                 const PagedKvView& cache) override;
   void attention(int32_t layer, const BatchView& batch, const AttentionShape& shape, ConstTensor qkv,

@@ -9,10 +9,12 @@
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "kernels/cpu/elementwise.cc"
+// clang-format off: foreach_target.h comes first
 #include "hwy/foreach_target.h"
 #include "hwy/contrib/math/math-inl.h"
 #include "hwy/highway.h"
 #include "kernels/cpu/load-inl.h"
+// clang-format on
 
 HWY_BEFORE_NAMESPACE();
 namespace assay {

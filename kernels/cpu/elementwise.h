@@ -1,5 +1,5 @@
-// Operations on single rows: embedding, RMS norm, rotary embedding, SiLU, cache writes. Each row is one task's work, so its
-// arithmetic order is fixed.
+// Operations on single rows: embedding, RMS norm, rotary embedding, SiLU, cache writes. Each row is one task's work, so
+// its arithmetic order is fixed.
 #pragma once
 
 #include "kernels/cpu/thread_pool.h"

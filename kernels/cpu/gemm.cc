@@ -54,7 +54,8 @@ constexpr int kRows = 4, kCols = 6;
 constexpr int kRows = 2, kCols = 4;
 #endif
 
-constexpr size_t kDepthBlock = 1024;  // elements of the inner dimension that a tile of weights keeps in the first-level cache
+// Elements of the inner dimension of which a tile of weights stays in the first-level cache.
+constexpr size_t kDepthBlock = 1024;
 
 #if HWY_TARGET != HWY_SCALAR
 // Stores the sums of the lanes of the 128-bit blocks of v, one per 32-bit column: 4 floats.
@@ -69,7 +70,7 @@ HWY_INLINE void store_block_sums(D d, hn::Vec<D> v, float* to) {
 }
 #endif
 
-// sums[0..3] = the sums of the lanes of four vectors, each by the same tree: four for little more than the price of one.
+// sums[0..3] = the sums of the lanes of four vectors by the same tree, for little more than the price of one.
 template <class D>
 HWY_INLINE void sum_lanes_of_four(D d, hn::Vec<D> v0, hn::Vec<D> v1, hn::Vec<D> v2, hn::Vec<D> v3, float* sums) {
 #if HWY_TARGET == HWY_SCALAR
@@ -83,8 +84,8 @@ HWY_INLINE void sum_lanes_of_four(D d, hn::Vec<D> v0, hn::Vec<D> v1, hn::Vec<D> 
 #endif
 }
 
-// Partial sums [R][C] (vectors) in `state`: set to (kFirst) or increased by x row r . w row c over `depth` elements, lane by
-// lane. depth is a multiple of the lanes.
+// Partial sums [R][C] (vectors) in `state`: set to (kFirst) or increased by x row r . w row c over `depth` elements,
+// lane by lane. depth is a multiple of the lanes.
 template <int R, int C, bool kFirst, class W>
 HWY_INLINE void dot_tile(const float* x, size_t x_stride, const W* w, size_t w_stride, size_t depth,
                          float* HWY_RESTRICT state) {
@@ -147,8 +148,8 @@ struct DepthRange {
   bool last;
 };
 
-// Rows [row, end) of C columns, R at a time, over one part of the inner dimension; after the last part the results are stored.
-// Returns the state of the next tile.
+// Rows [row, end) of C columns, R at a time, over one part of the inner dimension; after the last part the results are
+// stored. Returns the state of the next tile.
 template <int R, int C, class W>
 float* linear_rows(const LinearBlock& block, const W* w, size_t w_stride, DepthRange depth, int64_t col, int64_t row,
                    int64_t end, float* state) {
@@ -179,17 +180,20 @@ float* linear_columns(const LinearBlock& block, const W* w, size_t w_stride, Dep
   const int64_t whole = row + (end - row) / kRows * kRows;
   state = linear_rows<kRows, C>(block, w, w_stride, depth, col, row, whole, state);
   switch (end - whole) {
-    case 1: return linear_rows<1, C>(block, w, w_stride, depth, col, whole, end, state);
+    case 1:
+      return linear_rows<1, C>(block, w, w_stride, depth, col, whole, end, state);
 #if HWY_TARGET <= HWY_AVX3
-    case 2: return linear_rows<2, C>(block, w, w_stride, depth, col, whole, end, state);
-    case 3: return linear_rows<3, C>(block, w, w_stride, depth, col, whole, end, state);
+    case 2:
+      return linear_rows<2, C>(block, w, w_stride, depth, col, whole, end, state);
+    case 3:
+      return linear_rows<3, C>(block, w, w_stride, depth, col, whole, end, state);
 #endif
   }
   return state;
 }
 
-// Many rows: the inner dimension goes in parts, and the rows of a part in groups, so that x and the weights stay in the caches;
-// partial sums wait as vectors between parts. Few rows: weights are read once, straight through.
+// Many rows: the inner dimension goes in parts, and the rows of a part in groups, so that x and the weights stay in the
+// caches; partial sums wait as vectors between parts. Few rows: weights are read once, straight through.
 template <class W>
 void linear_block(const LinearBlock& block, const W* w, size_t w_stride) {
   const size_t depth = static_cast<size_t>(block.depth), part = block.rows >= kWidenRows ? kDepthBlock : depth;
@@ -269,7 +273,9 @@ const float* panel_bias(const Panel& panel, float* buffer) {
 }
 
 // A little more than the depth: rows a power of two apart would compete for the same lines of the caches.
-int64_t widened_stride(int64_t depth) { return (depth + kMaxLanes - 1) / kMaxLanes * kMaxLanes + kMaxLanes; }
+int64_t widened_stride(int64_t depth) {
+  return (depth + kMaxLanes - 1) / kMaxLanes * kMaxLanes + kMaxLanes;
+}
 
 // Weights of the panel as floats in `buffer`; false where they stay in place.
 bool widen(const Panel& panel, int64_t rows, float* buffer) {
@@ -293,7 +299,8 @@ void cpu_linear(ThreadPool& pool, Scratch& scratch, ConstTensor x, std::span<con
     const Panel& panel = panels[static_cast<size_t>(task / row_blocks)];
     const int64_t first_row = task % row_blocks * kBlockRows;
     const int64_t bias_floats = (panel_cols + 15) / 16 * 16;
-    float* buffer = scratch.floats(thread, static_cast<size_t>(kStateFloats + bias_floats + kPanelCols * widened_stride(depth)));
+    float* buffer =
+        scratch.floats(thread, static_cast<size_t>(kStateFloats + bias_floats + kPanelCols * widened_stride(depth)));
     LinearBlock block{};
     block.state = buffer;
     buffer += kStateFloats;

@@ -1,7 +1,8 @@
 // out = x W^T + bias for row-major weights used in place, whatever their dtype.
 //
-// Every output is one dot product over the inner dimension in vector lanes (lane i sums the products k = i mod lanes, in
-// order), then a fixed sum of the lanes. No tiling choice changes that order, so a row's result does not depend on the others.
+// Every output is one dot product over the inner dimension in vector lanes (lane i sums the products k = i mod lanes,
+// in order), then a fixed sum of the lanes. No tiling choice changes that order, so a row's result does not depend on
+// the others.
 #pragma once
 
 #include <span>

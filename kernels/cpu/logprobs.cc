@@ -12,7 +12,9 @@ struct Scored {
   int32_t id;
 };
 
-bool better(const Scored& a, const Scored& b) { return a.logit != b.logit ? a.logit > b.logit : a.id < b.id; }
+bool better(const Scored& a, const Scored& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+}
 
 double log_sum_exp(std::span<const float> logits, float max_logit) {
   double sum = 0.0;

@@ -17,7 +17,9 @@ struct Candidate {
   int32_t id;
 };
 
-bool better(const Candidate& a, const Candidate& b) { return a.logit != b.logit ? a.logit > b.logit : a.id < b.id; }
+bool better(const Candidate& a, const Candidate& b) {
+  return a.logit != b.logit ? a.logit > b.logit : a.id < b.id;
+}
 
 bool all_finite(std::span<const float> logits) {
   float zero = 0.0f;
@@ -40,8 +42,7 @@ void apply_output_penalties(const SamplingRow& rules, std::vector<float>& logits
   std::unordered_map<int32_t, int32_t> counts;
   for (int32_t id : rules.output) ++counts[id];
   for (const auto& [id, count] : counts) {
-    logits[static_cast<size_t>(id)] -=
-        rules.presence_penalty + rules.frequency_penalty * static_cast<float>(count);
+    logits[static_cast<size_t>(id)] -= rules.presence_penalty + rules.frequency_penalty * static_cast<float>(count);
   }
 }
 
@@ -94,7 +95,8 @@ std::vector<Candidate> candidates_over(std::span<const float> logits, const Weig
 // Sorts and keeps the best `count`.
 void keep_best(std::vector<Candidate>& candidates, size_t count) {
   count = std::min(count, candidates.size());
-  std::partial_sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(count), candidates.end(), better);
+  std::partial_sort(candidates.begin(), candidates.begin() + static_cast<std::ptrdiff_t>(count), candidates.end(),
+                    better);
   candidates.resize(count);
 }
 

@@ -1,5 +1,5 @@
-// Choosing a token from one row of logits, and scoring one. Float and double arithmetic on the host, one row at a time, so a
-// result depends on its row, its rules, and (seed, draw) alone.
+// Choosing a token from one row of logits, and scoring one. Float and double arithmetic on the host, one row at a time,
+// so a result depends on its row, its rules, and (seed, draw) alone.
 #pragma once
 
 #include <cstdint>

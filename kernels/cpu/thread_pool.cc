@@ -9,7 +9,8 @@
 namespace assay {
 namespace {
 
-// About 50 microseconds of spinning: longer than the gaps between the operations of a step, short against a scheduler tick.
+// About 50 microseconds of spinning: longer than the gaps between the operations of a step, short against a scheduler
+// tick.
 constexpr int kSpins = 1000;
 
 void pause() {

@@ -1,7 +1,7 @@
 // A few threads that run one parallel loop at a time.
 //
-// The caller works too, so a loop ends even when no worker gets a core: a worker that is late finds nothing left. Workers
-// spin for some microseconds between loops (the operations of a step follow each other closely), then sleep.
+// The caller works too, so a loop ends even when no worker gets a core: a worker that is late finds nothing left.
+// Workers spin for some microseconds between loops (the operations of a step follow each other closely), then sleep.
 // Threads: parallel_for from one thread at a time, never from inside a task.
 #pragma once
 
@@ -24,7 +24,8 @@ class ThreadPool {
   // Calls task(index, thread) once for every index in [0, count), in any order, thread in [0, num_threads()).
   template <class Task>
   void parallel_for(int64_t count, const Task& task) {
-    run(count, [](const void* t, int64_t index, int thread) { (*static_cast<const Task*>(t))(index, thread); }, &task);
+    run(
+        count, [](const void* t, int64_t index, int thread) { (*static_cast<const Task*>(t))(index, thread); }, &task);
   }
 
  private:

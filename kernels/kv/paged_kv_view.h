@@ -1,7 +1,8 @@
 // All that a kernel knows of a paged KV cache, and the only place that computes an address in it.
 //
-// A page holds `page_tokens` tokens (a multiple of 16) of every layer and KV head. Its unit is the record: 16 tokens of one
-// KV head in one layer, contiguous. Where a record lies is the same for every pool; what its bytes mean depends on `format`.
+// A page holds `page_tokens` tokens (a multiple of 16) of every layer and KV head. Its unit is the record: 16 tokens of
+// one KV head in one layer, contiguous. Where a record lies is the same for every pool; what its bytes mean depends on
+// `format`.
 //
 //   memory: [layer][page][KV head][tile of the page][record_bytes]
 //

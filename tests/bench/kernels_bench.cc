@@ -55,14 +55,16 @@ void BM_Gemv(benchmark::State& state) {
   const std::vector<uint16_t> weights(static_cast<size_t>(n * k), 0x3c00);
   std::vector<float> x = ramp(static_cast<size_t>(m * k)), y(static_cast<size_t>(m * n));
   const LinearPart part{{weights.data(), DType::kBF16, n, k, k}, {}};
-  for (auto _ : state) ops.linear({x.data(), DType::kF32, m, k, k}, {&part, 1}, false, {y.data(), DType::kF32, m, n, n});
+  for (auto _ : state)
+    ops.linear({x.data(), DType::kF32, m, k, k}, {&part, 1}, false, {y.data(), DType::kF32, m, n, n});
   state.SetBytesProcessed(state.iterations() * kColdBytes);
 }
-BENCHMARK(BM_Gemv)->Args({1, 1})->Args({4, 1})->Args({8, 1})->Args({15, 1})->MeasureProcessCPUTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_Gemv)->Args({1, 1})->Args({4, 1})->Args({8, 1})->Args({15, 1})->MeasureProcessCPUTime()->Unit(
+    benchmark::kMillisecond);
 
 void set_flops(benchmark::State& state, double flops_per_iteration) {
-  state.counters["flop/s"] = benchmark::Counter(flops_per_iteration * static_cast<double>(state.iterations()),
-                                                benchmark::Counter::kIsRate);
+  state.counters["flop/s"] =
+      benchmark::Counter(flops_per_iteration * static_cast<double>(state.iterations()), benchmark::Counter::kIsRate);
 }
 
 // arguments: m, n, k, threads
@@ -72,7 +74,8 @@ void BM_Gemm(benchmark::State& state) {
   const std::vector<uint16_t> weights(static_cast<size_t>(n * k), 0x3c00);
   std::vector<float> x = ramp(static_cast<size_t>(m * k)), y(static_cast<size_t>(m * n));
   const LinearPart part{{weights.data(), DType::kBF16, n, k, k}, {}};
-  for (auto _ : state) ops.linear({x.data(), DType::kF32, m, k, k}, {&part, 1}, false, {y.data(), DType::kF32, m, n, n});
+  for (auto _ : state)
+    ops.linear({x.data(), DType::kF32, m, k, k}, {&part, 1}, false, {y.data(), DType::kF32, m, n, n});
   set_flops(state, 2.0 * static_cast<double>(m * n * k));
 }
 
@@ -85,7 +88,8 @@ void BM_GemmOneDnn(benchmark::State& state) {
 
 void gemm_shapes(benchmark::internal::Benchmark* bench) {
   for (int64_t m : {64, 512}) {
-    for (const auto& [n, k] : {std::pair<int64_t, int64_t>{2048, 2048}, {8192, 2048}, {2048, 8192}, {1024, 384}, {384, 1024}}) {
+    for (const auto& [n, k] :
+         {std::pair<int64_t, int64_t>{2048, 2048}, {8192, 2048}, {2048, 8192}, {1024, 384}, {384, 1024}}) {
       bench->Args({m, n, k, 1});
     }
   }
@@ -119,7 +123,7 @@ struct AttentionCase {
       }
     }
     first_row.push_back(sequences * rows);
-    batch = {sequences * rows, sequences,         nullptr,      positions.data(), owners.data(),
+    batch = {sequences * rows, sequences,    nullptr,    positions.data(), owners.data(),
              first_row.data(), pages.data(), pages_each, context};
     qkv = ramp(static_cast<size_t>(batch.num_tokens) * static_cast<size_t>(shape.qkv_columns()));
     out.resize(static_cast<size_t>(batch.num_tokens) * static_cast<size_t>(shape.num_heads * dim));
@@ -148,8 +152,13 @@ void BM_Decode(benchmark::State& state) {
   for (auto _ : state) c.run(ops);
   state.SetBytesProcessed(state.iterations() * static_cast<int64_t>(c.cache.bytes()));
 }
-BENCHMARK(BM_Decode)->Args({32, 8192, 4, 1})->Args({32, 8192, 1, 1})->Args({1, 128, 4, 1})->Args({1, 128, 1, 1})
-    ->MeasureProcessCPUTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_Decode)
+    ->Args({32, 8192, 4, 1})
+    ->Args({32, 8192, 1, 1})
+    ->Args({1, 128, 4, 1})
+    ->Args({1, 128, 1, 1})
+    ->MeasureProcessCPUTime()
+    ->Unit(benchmark::kMillisecond);
 
 // arguments: rows, context, group
 void BM_Prefill(benchmark::State& state) {
@@ -160,7 +169,12 @@ void BM_Prefill(benchmark::State& state) {
   const double scores = static_cast<double>(rows) * (context - rows / 2.0);
   set_flops(state, 4.0 * scores * 128 * c.shape.num_heads);
 }
-BENCHMARK(BM_Prefill)->Args({512, 512, 3})->Args({512, 4096, 3})->Args({512, 4096, 1})->MeasureProcessCPUTime()->Unit(benchmark::kMillisecond);
+BENCHMARK(BM_Prefill)
+    ->Args({512, 512, 3})
+    ->Args({512, 4096, 3})
+    ->Args({512, 4096, 1})
+    ->MeasureProcessCPUTime()
+    ->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace assay

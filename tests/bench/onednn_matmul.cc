@@ -38,7 +38,9 @@ std::function<void()> make_onednn_matmul(int64_t m, int64_t n, int64_t k) {
   };
 }
 #else
-std::function<void()> make_onednn_matmul(int64_t, int64_t, int64_t) { return {}; }
+std::function<void()> make_onednn_matmul(int64_t, int64_t, int64_t) {
+  return {};
+}
 #endif
 
 }  // namespace assay

@@ -1,4 +1,5 @@
-// oneDNN's float32 product y [m, n] = x [m, k] w [k, n] with the weights in its own layout: the rate to be measured against.
+// oneDNN's float32 product y [m, n] = x [m, k] w [k, n] with the weights in its own layout: the rate to be measured
+// against.
 #pragma once
 
 #include <cstdint>

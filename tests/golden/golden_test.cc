@@ -26,7 +26,8 @@ class ModelFolder {
  public:
   ModelFolder(const std::string& model, bool classic) {
     const fs::path from = fs::path(ASSAY_TEST_DATA) / "models" / model;
-    path_ = fs::path(testing::TempDir()) / ("assay_" + model + (classic ? "_classic_" : "_new_") + std::to_string(getpid()));
+    path_ = fs::path(testing::TempDir()) /
+            ("assay_" + model + (classic ? "_classic_" : "_new_") + std::to_string(getpid()));
     fs::create_directories(path_);
     for (const auto& entry : fs::directory_iterator(from)) {
       const std::string name = entry.path().filename();
@@ -62,7 +63,8 @@ double relative_error(const TokenLogprobs& ours, const std::vector<double>& gold
   const std::vector<double> golden = log_softmax(golden_logits);
   EXPECT_EQ(ours.top.size(), golden.size());
   std::vector<double> difference(golden.size());
-  for (const auto& [id, logprob] : ours.top) difference[static_cast<size_t>(id)] = logprob - golden[static_cast<size_t>(id)];
+  for (const auto& [id, logprob] : ours.top)
+    difference[static_cast<size_t>(id)] = logprob - golden[static_cast<size_t>(id)];
   return rms(difference) / rms(golden_logits);
 }
 
@@ -117,8 +119,8 @@ TEST_P(Golden, GreedyTeacherForcedDecode) {
 
 std::vector<Case> cases() {
   std::vector<Case> all;
-  for (const char* model : {"llama_hd128", "llama_llama3rope", "llama_mha_plain", "llama_yarn_sharded", "qwen2_hd64_group7",
-                            "qwen2_tied", "qwen3_headdim32"}) {
+  for (const char* model : {"llama_hd128", "llama_llama3rope", "llama_mha_plain", "llama_yarn_sharded",
+                            "qwen2_hd64_group7", "qwen2_tied", "qwen3_headdim32"}) {
     for (bool classic : {false, true}) {
       all.push_back({model, classic, "float32", 1e-4});
       all.push_back({model, classic, "auto", 1e-2});

@@ -1,4 +1,5 @@
-// The bundled model against its golden.json: the eight largest logits at some positions, and 24 greedy tokens per prompt.
+// The bundled model against its golden.json: the eight largest logits at some positions, and 24 greedy tokens per
+// prompt.
 #include <cmath>
 #include <fstream>
 

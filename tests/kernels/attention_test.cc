@@ -1,12 +1,13 @@
-// Paged attention: right against a double reference, the same bits in any batch, chunk and thread count, and blind to what
-// lies in a page beyond the sequence's end.
+// Paged attention: right against a double reference, the same bits in any batch, chunk and thread count, and blind to
+// what lies in a page beyond the sequence's end.
+#include "kernels/cpu/attention.h"
+
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <numeric>
 
 #include "gtest/gtest.h"
-#include "kernels/cpu/attention.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "tests/kernels/random_data.h"
 
@@ -24,15 +25,24 @@ class Model {
   Model(const Case& c, const std::vector<int32_t>& lengths) : shape{c.kv_heads * c.group, c.kv_heads, c.dim} {
     for (int32_t length : lengths) stride_ = std::max(stride_, (length + c.page_tokens - 1) / c.page_tokens);
     const int32_t num_pages = stride_ * static_cast<int32_t>(lengths.size());
-    cache = {nullptr, KvFormat::kExact, c.dtype, 2, num_pages, c.page_tokens, c.kv_heads, c.dim,
+    cache = {nullptr,
+             KvFormat::kExact,
+             c.dtype,
+             2,
+             num_pages,
+             c.page_tokens,
+             c.kv_heads,
+             c.dim,
              ExactRecord::bytes(c.dim, c.dtype)};
-    memory_.assign(static_cast<size_t>(2 * num_pages * cache.page_layer_bytes()), std::byte{0xff});  // NaN in every dtype
+    memory_.assign(static_cast<size_t>(2 * num_pages * cache.page_layer_bytes()),
+                   std::byte{0xff});  // NaN in every dtype
     cache.base = memory_.data();
     table_.resize(static_cast<size_t>(num_pages));
     for (size_t i = 0; i < table_.size(); ++i) table_[i] = static_cast<int32_t>(i * 7 % table_.size());
     if (table_.size() % 7 == 0) std::iota(table_.rbegin(), table_.rend(), 0);
     for (size_t s = 0; s < lengths.size(); ++s) {
-      qkv.push_back(random_floats(static_cast<size_t>(lengths[s] * shape.qkv_columns()), static_cast<uint32_t>(10 + s)));
+      qkv.push_back(
+          random_floats(static_cast<size_t>(lengths[s] * shape.qkv_columns()), static_cast<uint32_t>(10 + s)));
     }
   }
 
@@ -57,8 +67,11 @@ class Model {
       table.insert(table.end(), pages, pages + stride_);
     }
     const int32_t tokens = static_cast<int32_t>(positions.size()), out_cols = shape.num_heads * shape.head_dim;
-    BatchView batch{tokens,           static_cast<int32_t>(slices.size()), nullptr, positions.data(), owners.data(),
-                    first_row.data(), table.data(),                        stride_, 1 << 20};
+    BatchView batch{tokens,        static_cast<int32_t>(slices.size()),
+                    nullptr,       positions.data(),
+                    owners.data(), first_row.data(),
+                    table.data(),  stride_,
+                    1 << 20};
     std::vector<float> out(static_cast<size_t>(tokens * out_cols));
     ops.kv_write(1, batch, shape, view_of(rows, tokens, cols), cache);
     ops.attention(1, batch, shape, view_of(rows, tokens, cols), cache, view_of(out, tokens, out_cols));
@@ -86,7 +99,8 @@ class Model {
     }
     for (int32_t t = 0; t <= position; ++t) {
       const float* v = rows + t * cols + (shape.num_heads + shape.num_kv_heads + kv) * dim;
-      for (int32_t c = 0; c < dim; ++c) out[static_cast<size_t>(c)] += weights[static_cast<size_t>(t)] / total * stored(v[c]);
+      for (int32_t c = 0; c < dim; ++c)
+        out[static_cast<size_t>(c)] += weights[static_cast<size_t>(t)] / total * stored(v[c]);
     }
     return out;
   }
@@ -108,8 +122,8 @@ TEST_P(Attention, MatchesDoublePrecision) {
   CpuOps ops(2);
   const std::vector<float> out = model.run(ops, {{0, 0, 70}, {1, 0, 1300}});
   const size_t dim = static_cast<size_t>(model.shape.head_dim), heads = static_cast<size_t>(model.shape.num_heads);
-  for (const auto& [sequence, position, row] : {std::array{0, 0, 0}, {0, 15, 15}, {0, 16, 16}, {0, 69, 69}, {1, 511, 581},
-                                                {1, 512, 582}, {1, 1299, 1369}}) {
+  for (const auto& [sequence, position, row] :
+       {std::array{0, 0, 0}, {0, 15, 15}, {0, 16, 16}, {0, 69, 69}, {1, 511, 581}, {1, 512, 582}, {1, 1299, 1369}}) {
     for (size_t h = 0; h < heads; ++h) {
       const std::vector<double> expected = model.reference(sequence, position, static_cast<int32_t>(h));
       for (size_t c = 0; c < dim; ++c) {
@@ -135,7 +149,8 @@ TEST_P(Attention, ChunksBatchesAndThreadsDoNotMatter) {
       const std::vector<float> out = model.run(step % 2 == 0 ? many : one, slices);
       const size_t offset = step % 3 == 1 ? 40 * row_floats : 0;
       ASSERT_EQ(std::memcmp(out.data() + offset, expected.data() + static_cast<size_t>(first) * row_floats,
-                            static_cast<size_t>(count) * row_floats * sizeof(float)), 0)
+                            static_cast<size_t>(count) * row_floats * sizeof(float)),
+                0)
           << "chunk " << chunk << " at " << first;
     }
   }

@@ -38,7 +38,8 @@ TEST(SiluMul, MatchesDoublePrecisionAlsoFarOut) {
   ops.silu_mul(view_of(x, rows, 2 * cols), view_of(y, rows, cols));
   for (int64_t r = 0; r < rows; ++r) {
     for (int64_t c = 0; c < cols; ++c) {
-      const double gate = x[static_cast<size_t>(r * 2 * cols + c)], up = x[static_cast<size_t>(r * 2 * cols + cols + c)];
+      const double gate = x[static_cast<size_t>(r * 2 * cols + c)],
+                   up = x[static_cast<size_t>(r * 2 * cols + cols + c)];
       const double expected = gate / (1.0 + std::exp(-gate)) * up;
       EXPECT_NEAR(y[static_cast<size_t>(r * cols + c)], expected, 2e-6 * std::abs(expected) + 1e-30);
     }

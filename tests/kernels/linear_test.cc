@@ -28,7 +28,8 @@ TEST_P(Linear, MatchesDoublePrecision) {
     for (int64_t c = 0; c < n; ++c) {
       double sum = 0.5 + (with_bias ? bias.floats[static_cast<size_t>(c)] : 0.0f), size = 1.0;
       for (int64_t i = 0; i < k; ++i) {
-        const double product = static_cast<double>(x[static_cast<size_t>(r * k + i)]) * w.floats[static_cast<size_t>(c * k + i)];
+        const double product =
+            static_cast<double>(x[static_cast<size_t>(r * k + i)]) * w.floats[static_cast<size_t>(c * k + i)];
         sum += product;
         size += std::abs(product);
       }
@@ -59,9 +60,9 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   for (DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
     for (int64_t m : {1, 2, 3, 4, 5, 15, 16, 17, 64, 130}) all.push_back({m, 61, 200, dtype, m % 2 == 0});
-    all.push_back({1, 300, 1100, dtype, true});   // more than one part of the inner dimension, a ragged end
+    all.push_back({1, 300, 1100, dtype, true});  // more than one part of the inner dimension, a ragged end
     all.push_back({33, 25, 2063, dtype, true});
-    all.push_back({7, 1, 3, dtype, false});       // smaller than a vector
+    all.push_back({7, 1, 3, dtype, false});  // smaller than a vector
   }
   return all;
 }
@@ -75,7 +76,8 @@ INSTANTIATE_TEST_SUITE_P(Shapes, Linear, testing::ValuesIn(cases()), [](const au
 TEST(LinearParts, WriteSideBySideWithOwnDtypes) {
   CpuOps ops(2);
   const int64_t m = 20, k = 96;
-  const StoredMatrix a(30, k, DType::kBF16, 1), b(7, k, DType::kF32, 2), c(40, k, DType::kF16, 3), bias(1, 7, DType::kF16, 4);
+  const StoredMatrix a(30, k, DType::kBF16, 1), b(7, k, DType::kF32, 2), c(40, k, DType::kF16, 3),
+      bias(1, 7, DType::kF16, 4);
   std::vector<float> x = random_floats(m * k, 5), together(m * 77), apart(m * 77);
   const LinearPart parts[] = {{a.view(), {}}, {b.view(), bias.view()}, {c.view(), {}}};
   ops.linear(view_of(x, m, k), parts, false, view_of(together, m, 77));

@@ -1,4 +1,5 @@
-// The same sequence gives the same bits whatever the chunk size, batch, thread count, pages, prefix hits or recomputation.
+// The same sequence gives the same bits whatever the chunk size, batch, thread count, pages, prefix hits or
+// recomputation.
 #include <cstring>
 
 #include "gtest/gtest.h"
@@ -55,7 +56,8 @@ class Determinism : public testing::TestWithParam<const char*> {
   }
 
   // Chunked prefill, then decode; `neighbours` sequences run along in the same steps.
-  static Trace run(Executor& executor, int32_t chunk, int32_t neighbours, int32_t first_page = 0, int32_t block_size = 16) {
+  static Trace run(Executor& executor, int32_t chunk, int32_t neighbours, int32_t first_page = 0,
+                   int32_t block_size = 16) {
     TestSequence sequence = subject(first_page, block_size);
     std::vector<TestSequence> others;
     for (int32_t n = 0; n < neighbours; ++n) {

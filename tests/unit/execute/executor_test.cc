@@ -14,7 +14,9 @@ namespace {
 
 using testing::HasSubstr;
 
-std::string model_dir(const char* name) { return std::string(ASSAY_TEST_DATA) + "/models/" + name; }
+std::string model_dir(const char* name) {
+  return std::string(ASSAY_TEST_DATA) + "/models/" + name;
+}
 
 std::string read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

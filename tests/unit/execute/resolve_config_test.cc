@@ -83,7 +83,8 @@ TEST(ResolveConfig, NamesTheSetting) {
   EXPECT_THAT(problem_of(with(&EngineConfig::kv_cache_dtype, "fp8")), HasSubstr("kv_cache_dtype"));
   EXPECT_THAT(problem_of(with(&EngineConfig::kv_pool, "certain")), HasSubstr("exact"));
   EXPECT_THAT(problem_of(with(&EngineConfig::kv_cache_memory_bytes, 100)), HasSubstr("no page"));
-  EXPECT_THAT(problem_of(with(&EngineConfig::kv_cache_memory_bytes, 10 * kPageBytes), true), HasSubstr("max_model_len"));
+  EXPECT_THAT(problem_of(with(&EngineConfig::kv_cache_memory_bytes, 10 * kPageBytes), true),
+              HasSubstr("max_model_len"));
 }
 
 TEST(Machine, IsPlausible) {

@@ -26,7 +26,7 @@ TEST(DType, EveryHalfSurvivesTheRoundTrip) {
 }
 
 TEST(DType, F16RoundsToNearestEven) {
-  EXPECT_EQ(f32_to_f16(1.0f + 0x1p-11f), f32_to_f16(1.0f));            // tie to even, down
+  EXPECT_EQ(f32_to_f16(1.0f + 0x1p-11f), f32_to_f16(1.0f));             // tie to even, down
   EXPECT_EQ(f32_to_f16(1.0f + 0x3p-11f), f32_to_f16(1.0f + 0x2p-10f));  // tie to even, up
   EXPECT_EQ(f32_to_f16(1.0f + 0x1.1p-11f), f32_to_f16(1.0f + 0x1p-10f));
   EXPECT_EQ(f32_to_f16(0x1p-24f), 1);

@@ -105,7 +105,8 @@ TEST(Sample, TopPKeepsTheShortestPrefixThatReachesIt) {
 
 TEST(Sample, TopPOverAWideVocabularyMatchesAFullSort) {
   std::vector<double> probabilities(5000);
-  for (size_t i = 0; i < probabilities.size(); ++i) probabilities[i] = 1.0 + static_cast<double>(i * 7919 % 5000) / 5000;
+  for (size_t i = 0; i < probabilities.size(); ++i)
+    probabilities[i] = 1.0 + static_cast<double>(i * 7919 % 5000) / 5000;
   SamplingRow rules;
   rules.top_p = 0.5f;
   double total = 0.0, mass = 0.0;

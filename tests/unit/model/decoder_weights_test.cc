@@ -64,7 +64,8 @@ TEST(DecoderWeights, AsksForEveryTensorOnceWithItsShape) {
 
 TEST(DecoderWeights, TiedAndSeparateHeads) {
   ModelConfig config = small();
-  EXPECT_THAT(problem_of(config, "lm_head.weight"), testing::AllOf(HasSubstr("lm_head"), HasSubstr("tie_word_embeddings")));
+  EXPECT_THAT(problem_of(config, "lm_head.weight"),
+              testing::AllOf(HasSubstr("lm_head"), HasSubstr("tie_word_embeddings")));
   config.tie_word_embeddings = true;
   FakeSource source;  // has an lm_head as well: it is left alone
   const auto weights = load_decoder_weights(config, source, {});

@@ -14,10 +14,17 @@ using testing::AllOf;
 using testing::HasSubstr;
 
 json llama() {
-  return {{"architectures", {"LlamaForCausalLM"}}, {"hidden_size", 128},          {"intermediate_size", 256},
-          {"num_attention_heads", 8},              {"num_key_value_heads", 2},    {"num_hidden_layers", 3},
-          {"vocab_size", 512},                     {"rms_norm_eps", 1e-5},        {"max_position_embeddings", 4096},
-          {"rope_theta", 500000.0},                {"torch_dtype", "bfloat16"}};
+  return {{"architectures", {"LlamaForCausalLM"}},
+          {"hidden_size", 128},
+          {"intermediate_size", 256},
+          {"num_attention_heads", 8},
+          {"num_key_value_heads", 2},
+          {"num_hidden_layers", 3},
+          {"vocab_size", 512},
+          {"rms_norm_eps", 1e-5},
+          {"max_position_embeddings", 4096},
+          {"rope_theta", 500000.0},
+          {"torch_dtype", "bfloat16"}};
 }
 
 json with(json config, const char* key, const json& value) {
@@ -41,7 +48,9 @@ std::string problem_of(const json& config) {
   return parsed.ok() ? "no problem" : std::string(parsed.status().message());
 }
 
-json family(const char* architecture) { return with(llama(), "architectures", {architecture}); }
+json family(const char* architecture) {
+  return with(llama(), "architectures", {architecture});
+}
 
 TEST(ModelConfig, Llama) {
   const ModelConfig c = must_parse(llama());
@@ -74,7 +83,8 @@ TEST(ModelConfig, Families) {
   const ModelConfig biased = must_parse(with(with(llama(), "attention_bias", true), "mlp_bias", true));
   EXPECT_TRUE(biased.qkv_bias && biased.output_bias && biased.mlp_bias);
   EXPECT_TRUE(must_parse(with(llama(), "tie_word_embeddings", true)).tie_word_embeddings);
-  EXPECT_EQ(must_parse(with(without(llama(), "architectures"), "model_type", "llama")).architecture, "LlamaForCausalLM");
+  EXPECT_EQ(must_parse(with(without(llama(), "architectures"), "model_type", "llama")).architecture,
+            "LlamaForCausalLM");
 }
 
 TEST(ModelConfig, SlidingWindows) {
@@ -85,16 +95,20 @@ TEST(ModelConfig, SlidingWindows) {
   EXPECT_THAT(problem_of(with(mistral, "max_position_embeddings", 32768)), HasSubstr("sliding_window"));
   must_parse(with(with(qwen2, "sliding_window", 1024), "use_sliding_window", false));
   must_parse(with(with(qwen2, "sliding_window", 1024), "max_window_layers", 28));
-  EXPECT_THAT(problem_of(with(with(qwen2, "sliding_window", 1024), "use_sliding_window", true)), HasSubstr("sliding_window"));
+  EXPECT_THAT(problem_of(with(with(qwen2, "sliding_window", 1024), "use_sliding_window", true)),
+              HasSubstr("sliding_window"));
   must_parse(with(qwen2, "layer_types", {"full_attention", "full_attention", "full_attention"}));
-  EXPECT_THAT(problem_of(with(qwen2, "layer_types", {"full_attention", "sliding_attention"})), HasSubstr("layer_types"));
+  EXPECT_THAT(problem_of(with(qwen2, "layer_types", {"full_attention", "sliding_attention"})),
+              HasSubstr("layer_types"));
 }
 
 TEST(ModelConfig, RefusesWhatItCannotCompute) {
-  EXPECT_THAT(problem_of(with(llama(), "quantization_config", {{"quant_method", "awq"}})), HasSubstr("quantization_config"));
+  EXPECT_THAT(problem_of(with(llama(), "quantization_config", {{"quant_method", "awq"}})),
+              HasSubstr("quantization_config"));
   must_parse(with(llama(), "quantization_config", nullptr));
   EXPECT_THAT(problem_of(with(llama(), "hidden_act", "gelu")), AllOf(HasSubstr("hidden_act"), HasSubstr("gelu")));
-  EXPECT_THAT(problem_of(family("GPT2LMHeadModel")), AllOf(HasSubstr("GPT2LMHeadModel"), HasSubstr("LlamaForCausalLM")));
+  EXPECT_THAT(problem_of(family("GPT2LMHeadModel")),
+              AllOf(HasSubstr("GPT2LMHeadModel"), HasSubstr("LlamaForCausalLM")));
   EXPECT_THAT(problem_of(without(llama(), "architectures")), HasSubstr("model_type"));
   EXPECT_THAT(problem_of(with(llama(), "partial_rotary_factor", 0.5)), HasSubstr("partial_rotary_factor"));
   EXPECT_THAT(problem_of(with(llama(), "torch_dtype", "float8_e4m3fn")), HasSubstr("torch_dtype"));
@@ -103,9 +117,10 @@ TEST(ModelConfig, RefusesWhatItCannotCompute) {
 }
 
 TEST(ModelConfig, NamesTheWrongField) {
-  for (const char* field : {"hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "vocab_size",
-                            "max_position_embeddings"}) {
-    EXPECT_THAT(problem_of(without(llama(), field)), AllOf(HasSubstr("config.json"), HasSubstr(field), HasSubstr("missing")));
+  for (const char* field : {"hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers",
+                            "vocab_size", "max_position_embeddings"}) {
+    EXPECT_THAT(problem_of(without(llama(), field)),
+                AllOf(HasSubstr("config.json"), HasSubstr(field), HasSubstr("missing")));
     for (const json& bad : {json(-1), json(0), json("12"), json(1.5), json(uint64_t{1} << 63), json::array()}) {
       EXPECT_THAT(problem_of(with(llama(), field, bad)), HasSubstr(field)) << bad;
     }
@@ -117,7 +132,10 @@ TEST(ModelConfig, NamesTheWrongField) {
   EXPECT_FALSE(parse_model_config("", "config.json").ok());
 }
 
-const json kLlama3 = {{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0},
+const json kLlama3 = {{"rope_type", "llama3"},
+                      {"factor", 8.0},
+                      {"low_freq_factor", 1.0},
+                      {"high_freq_factor", 4.0},
                       {"original_max_position_embeddings", 8192}};
 
 TEST(RopeConfigSpelling, ClassicAndNewSayTheSame) {
@@ -138,13 +156,15 @@ TEST(RopeConfigSpelling, ClassicAndNewSayTheSame) {
 }
 
 TEST(RopeConfigSpelling, OlderTypeKeyAndProblems) {
-  EXPECT_EQ(must_parse(with(llama(), "rope_scaling", {{"type", "linear"}, {"factor", 2.0}})).rope.kind, RopeKind::kLinear);
+  EXPECT_EQ(must_parse(with(llama(), "rope_scaling", {{"type", "linear"}, {"factor", 2.0}})).rope.kind,
+            RopeKind::kLinear);
   EXPECT_EQ(must_parse(with(llama(), "rope_scaling", {{"rope_type", "default"}})).rope.kind, RopeKind::kDefault);
   EXPECT_EQ(must_parse(without(llama(), "rope_theta")).rope.theta, 10000.0);
   EXPECT_THAT(problem_of(with(llama(), "rope_scaling", {{"rope_type", "longrope"}, {"factor", 2.0}})),
               AllOf(HasSubstr("rope_scaling"), HasSubstr("longrope")));
   EXPECT_THAT(problem_of(with(llama(), "rope_scaling", {{"rope_type", "yarn"}})), HasSubstr("factor"));
-  EXPECT_THAT(problem_of(with(llama(), "rope_scaling", {{"rope_type", "linear"}, {"factor", 0.0}})), HasSubstr("factor"));
+  EXPECT_THAT(problem_of(with(llama(), "rope_scaling", {{"rope_type", "linear"}, {"factor", 0.0}})),
+              HasSubstr("factor"));
   EXPECT_THAT(problem_of(with(llama(), "rope_scaling", "yarn")), HasSubstr("rope_scaling"));
   json bad = kLlama3;
   bad.erase("original_max_position_embeddings");
@@ -154,8 +174,9 @@ TEST(RopeConfigSpelling, OlderTypeKeyAndProblems) {
 TEST(GenerationDefaults, ReadsIdsAndSampling) {
   TempFolder folder;
   EXPECT_TRUE(load_generation_defaults(folder.path())->eos_token_ids.empty());
-  folder.write("generation_config.json",
-               R"({"eos_token_id": [7, 9], "temperature": 0.6, "top_p": 0.95, "top_k": 20, "repetition_penalty": 1.05})");
+  folder.write(
+      "generation_config.json",
+      R"({"eos_token_id": [7, 9], "temperature": 0.6, "top_p": 0.95, "top_k": 20, "repetition_penalty": 1.05})");
   const auto defaults = load_generation_defaults(folder.path());
   ASSERT_TRUE(defaults.ok());
   EXPECT_THAT(defaults->eos_token_ids, testing::ElementsAre(7, 9));

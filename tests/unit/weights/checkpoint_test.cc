@@ -14,7 +14,8 @@ using testing::HasSubstr;
 std::string one_tensor(const std::string& name, const std::string& dtype = "F32") {
   const size_t bytes = dtype == "F32" ? 4 : dtype == "I8" ? 1 : 2;
   return safetensors_file("{\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":[2,3],\"data_offsets\":[0," +
-                              std::to_string(6 * bytes) + "]}}", 6 * bytes);
+                              std::to_string(6 * bytes) + "]}}",
+                          6 * bytes);
 }
 
 std::string problem_of(const TempFolder& folder) {
@@ -36,7 +37,8 @@ TEST(Checkpoint, SingleFileInPlace) {
 TEST(Checkpoint, UnalignedDataIsCopied) {
   TempFolder folder;
   for (int spaces = 0; spaces < 4; ++spaces) {
-    const std::string header = "{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}" + std::string(spaces, ' ');
+    const std::string header =
+        "{\"w\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}}" + std::string(spaces, ' ');
     folder.write("model.safetensors", safetensors_file(header, 4));
     auto checkpoint = Checkpoint::open(folder.path());
     ASSERT_TRUE(checkpoint.ok());
@@ -72,10 +74,10 @@ TEST(Checkpoint, NamesWhatIsMissing) {
 TEST(Checkpoint, TensorsBesideTheIndexAreUsedAndTheIndexDecidesDuplicates) {
   TempFolder folder;
   folder.write("one.safetensors", one_tensor("a"));
-  folder.write("two.safetensors",
-               safetensors_file(R"({"a":{"dtype":"F16","shape":[1],"data_offsets":[0,2]},)"
-                                R"("b":{"dtype":"F16","shape":[1],"data_offsets":[2,4]},)"
-                                R"("extra":{"dtype":"F16","shape":[1],"data_offsets":[4,6]}})", 6));
+  folder.write("two.safetensors", safetensors_file(R"({"a":{"dtype":"F16","shape":[1],"data_offsets":[0,2]},)"
+                                                   R"("b":{"dtype":"F16","shape":[1],"data_offsets":[2,4]},)"
+                                                   R"("extra":{"dtype":"F16","shape":[1],"data_offsets":[4,6]}})",
+                                                   6));
   folder.write("model.safetensors.index.json", R"({"weight_map": {"a": "one.safetensors", "b": "two.safetensors"}})");
   auto checkpoint = Checkpoint::open(folder.path());
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
@@ -103,7 +105,8 @@ TEST(Checkpoint, GetNamesTheTensor) {
   folder.write("model.safetensors", one_tensor("w", "I8"));
   auto checkpoint = Checkpoint::open(folder.path());
   ASSERT_TRUE(checkpoint.ok());
-  EXPECT_THAT(std::string((*checkpoint)->get("w", 2, 3).status().message()), testing::AllOf(HasSubstr("\"w\""), HasSubstr("I8")));
+  EXPECT_THAT(std::string((*checkpoint)->get("w", 2, 3).status().message()),
+              testing::AllOf(HasSubstr("\"w\""), HasSubstr("I8")));
   EXPECT_THAT(std::string((*checkpoint)->get("v", 2, 3).status().message()), HasSubstr("\"v\""));
   folder.write("model.safetensors", one_tensor("w"));
   checkpoint = Checkpoint::open(folder.path());

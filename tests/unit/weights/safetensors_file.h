@@ -31,7 +31,8 @@ class TempFolder {
  public:
   TempFolder() {
     static int count = 0;
-    path_ = std::filesystem::path(testing::TempDir()) / ("assay_" + std::to_string(getpid()) + "_" + std::to_string(count++));
+    path_ = std::filesystem::path(testing::TempDir()) /
+            ("assay_" + std::to_string(getpid()) + "_" + std::to_string(count++));
     std::filesystem::create_directories(path_);
   }
   ~TempFolder() { std::filesystem::remove_all(path_); }

@@ -16,7 +16,8 @@ std::string problem_of(const std::string& file) {
   return entries.ok() ? "no problem" : std::string(entries.status().message());
 }
 
-std::string tensor(const std::string& name, const std::string& dtype, const std::string& shape, const std::string& offsets) {
+std::string tensor(const std::string& name, const std::string& dtype, const std::string& shape,
+                   const std::string& offsets) {
   return "\"" + name + "\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + offsets + "}";
 }
 
@@ -113,7 +114,8 @@ TEST(Safetensors, SurvivesCutsAndFlips) {
 
 TEST(Safetensors, FuzzCorpus) {
   int files = 0;
-  for (const auto& entry : std::filesystem::directory_iterator(std::string(ASSAY_SOURCE_DIR) + "/tests/fuzz/corpus/safetensors")) {
+  for (const auto& entry :
+       std::filesystem::directory_iterator(std::string(ASSAY_SOURCE_DIR) + "/tests/fuzz/corpus/safetensors")) {
     std::ifstream file(entry.path(), std::ios::binary);
     const std::string data((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
     EXPECT_EQ(LLVMFuzzerTestOneInput(reinterpret_cast<const uint8_t*>(data.data()), data.size()), 0);
