@@ -217,7 +217,8 @@ SequenceSlice EngineLoop::slice_of(const Sequence& sequence, const SliceDecision
           .seed = sequence.seed,
           .sample = sampling.max_tokens > 0 && decision.first_position + decision.num_tokens == sequence.num_tokens(),
           .forbid_stop = forbids_stop(sampling, sequence.num_generated()),
-          .prompt_logprobs = sequence.owes_prompt_logprobs()};
+          .prompt_logprobs = sequence.owes_prompt_logprobs(),
+          .meter = {}};
 }
 
 void EngineLoop::count_step(const StepPlan& plan) {

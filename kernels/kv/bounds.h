@@ -193,7 +193,9 @@ template <class T>
 ASSAY_HOST_DEVICE T box_bound(T b1, T c, T sigma) {
   if (!(c <= T(kLargestRadius)) || !is_finite(b1) || !(sigma >= T(0))) return T(1);
   if (!(b1 > T(0))) return Raise<T>::kBoxAbsolute;
-  const detail::Box<T> box{T(1) + b1, b1, std::exp(c) * (T(1) + Raise<T>::kFunction), sigma};
+  // A <= e^c holds for the true numbers and the proof uses it; the two are raised by different roundings, so it is restored.
+  const T e = max_of(std::exp(c) * (T(1) + Raise<T>::kFunction), T(1) + b1);
+  const detail::Box<T> box{T(1) + b1, b1, e, sigma};
   T low = b1 / box.a / box.e * T(0x1p-12f), high = T(1);
   if (!box.at(low).rising) {
     high = low;
