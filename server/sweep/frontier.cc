@@ -145,6 +145,10 @@ void draw_legend(Svg* svg, const std::vector<FrontierRun>& runs, double top) {
               runs[i].label + (runs[i].caption.empty() ? "" : "  \xC2\xB7  " + runs[i].caption),
               R"(font-size="13" fill="#323f4b")");
   }
+  const bool any_hollow = std::any_of(runs.begin(), runs.end(), [](const FrontierRun& run) {
+    return std::any_of(run.points.begin(), run.points.end(), [](const FrontierPoint& p) { return p.client_bound; });
+  });
+  if (!any_hollow) return;
   const double y = top + kLegendRowPx * static_cast<double>(runs.size());
   svg->circle({kFirstPanelLeftPx + 15, y}, 4.25, R"(fill="#ffffff" stroke="#7b8794" stroke-width="2")");
   svg->text({kFirstPanelLeftPx + 40, y + 4.5}, "hollow: the client was the bottleneck, the server may do better",
