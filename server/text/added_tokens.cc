@@ -96,14 +96,11 @@ void AddedTokens::add(AddedToken token) {
 
 void AddedTokens::index(const Normalizer& normalizer) {
   for (size_t i = 0; i < tokens_.size(); ++i) {
-    const AddedToken& token = tokens_[i];
-    if (token.normalized) {
-      Segment segment{token.content, true};
-      normalizer.apply(segment);
-      normalized_.add(segment.text, static_cast<int32_t>(i));
-    } else {
-      raw_.add(token.content, static_cast<int32_t>(i));
-    }
+    AddedToken& token = tokens_[i];
+    Segment segment{token.content, true};
+    if (token.normalized) normalizer.apply(segment);
+    token.decoded = std::move(segment.text);
+    (token.normalized ? normalized_ : raw_).add(token.decoded, static_cast<int32_t>(i));
   }
 }
 

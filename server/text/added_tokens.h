@@ -18,6 +18,7 @@ namespace assay {
 struct AddedToken {
   int32_t id = 0;
   std::string content;
+  std::string decoded;       // what it decodes to: the content, in normalised form if it is searched for in that
   bool single_word = false;  // not inside a word
   bool lstrip = false;       // takes the white space before it
   bool rstrip = false;       // takes the white space behind it

@@ -36,7 +36,7 @@ class JsonTokenizer : public Tokenizer {
   std::unique_ptr<DecodeStream> decode_stream(bool skip_special_tokens) const override;
 
   std::string_view token_text(int32_t id) const override;
-  std::string token_bytes(int32_t id) const override { return parts_.decoder.token_bytes(token_text(id)); }
+  std::string token_bytes(int32_t id) const override { return parts_.decoder.token_bytes(decoded(id)); }
   std::optional<int32_t> token_id(std::string_view token) const override;
   bool is_special(int32_t id) const override { return has(id) && tokens_[static_cast<size_t>(id)].special; }
   int32_t vocab_size() const override { return static_cast<int32_t>(tokens_.size()); }
@@ -51,12 +51,16 @@ class JsonTokenizer : public Tokenizer {
  private:
   struct TokenInfo {
     std::string_view text;
+    std::string_view decoded;  // what goes into the decoder
     bool exists = false;
     bool special = false;
   };
   class Stream;
 
   bool has(int32_t id) const { return id >= 0 && id < vocab_size() && tokens_[static_cast<size_t>(id)].exists; }
+  std::string_view decoded(int32_t id) const {
+    return has(id) ? tokens_[static_cast<size_t>(id)].decoded : std::string_view();
+  }
   void encode_segment(Segment segment, Bpe::Scratch& scratch, std::vector<int32_t>& ids) const;
   void encode_pieces(Segment segment, Bpe::Scratch& scratch, std::vector<int32_t>& ids) const;
 
@@ -73,12 +77,12 @@ JsonTokenizer::JsonTokenizer(Parts parts, TokenizerConfig config)
   const Vocabulary& vocabulary = parts_.model.vocabulary();
   tokens_.resize(static_cast<size_t>(vocabulary.id_end()));
   for (int32_t id = 0; id < vocabulary.id_end(); ++id) {
-    tokens_[static_cast<size_t>(id)] = {vocabulary.text(id), vocabulary.contains(id), false};
+    tokens_[static_cast<size_t>(id)] = {vocabulary.text(id), vocabulary.text(id), vocabulary.contains(id), false};
   }
   for (const AddedToken& token : parts_.added.all()) {
     const auto id = static_cast<size_t>(token.id);
     if (id >= tokens_.size()) tokens_.resize(id + 1);
-    tokens_[id] = {token.content, true, token.special};
+    tokens_[id] = {token.content, token.decoded, true, token.special};
     added_ids_.emplace(token.content, token.id);
   }
   if (!config_.bos_token.empty()) bos_id_ = token_id(config_.bos_token);
@@ -126,7 +130,7 @@ class JsonTokenizer::Stream : public DecodeStream {
 
   void push(int32_t id, std::string& out) override {
     if (!tokenizer_.has(id) || (skip_special_tokens_ && tokenizer_.is_special(id))) return;
-    chain_.push(tokenizer_.token_text(id), out);
+    chain_.push(tokenizer_.decoded(id), out);
   }
   void finish(std::string& out) override { chain_.finish(out); }
 

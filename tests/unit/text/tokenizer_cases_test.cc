@@ -74,7 +74,7 @@ TEST(TokenizerCases, NormalizedAddedTokensAreFoundInNormalizedText) {
   EXPECT_EQ(tokenizer->encode("wall", false).size(), 4u);
 }
 
-TEST(TokenizerCases, NormalizedSpecialTokensDecodeAsWrittenAndAreSkipped) {
+TEST(TokenizerCases, NormalizedSpecialTokensAreSkipped) {
   const json list = {added(1, "<s>", {{"normalized", true}}), added(2, "</s>", {{"normalized", true}})};
   const auto tokenizer = toy("spm", {{"added_tokens", list}});
   const Ids ids = tokenizer->encode("wall", true);
@@ -82,6 +82,8 @@ TEST(TokenizerCases, NormalizedSpecialTokensDecodeAsWrittenAndAreSkipped) {
   EXPECT_EQ(tokenizer->decode(ids, false), "<s> wall");
   EXPECT_EQ(tokenizer->decode(ids, true), "wall");
   EXPECT_EQ(tokenizer->token_id("<s>"), 1);
+  EXPECT_EQ(tokenizer->token_text(1), "<s>");
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode("wall <s>", false), false), "wall <s>");
 }
 
 TEST(TokenizerCases, NewlineIsOneByteOfTheAlphabet) {
@@ -178,7 +180,8 @@ TEST(TokenizerProperties, RandomTextComesBack) {
 
 TEST(TokenizerProperties, ByteSoupNeverCrashesAndStreamsEqualDecode) {
   std::mt19937 random(2);
-  for (const auto& test : read_test_json("components.json").at("cases")) {
+  const json components = read_test_json("components.json");
+  for (const auto& test : components.at("cases")) {
     const auto tokenizer = toy(test.at("base"), test.at("patch"));
     for (int round = 0; round < 40; ++round) {
       std::string soup(random() % 60, '\0');

@@ -51,7 +51,8 @@ TEST_P(PublishedTokenizer, EveryReferenceRow) {
 
 TEST_P(PublishedTokenizer, TheStreamSaysWhatDecodeSays) {
   std::ifstream file(reference_data() / "golden" / "tokens.json");
-  for (const auto& row : nlohmann::json::parse(file).at(GetParam())) {
+  const auto rows = nlohmann::json::parse(file).at(GetParam());
+  for (const auto& row : rows) {
     const auto ids = row.at("ids_with_special").get<Ids>();
     for (const bool skip : {false, true}) {
       Detokenizer detokenizer(published(GetParam()), skip);
