@@ -123,15 +123,21 @@ struct AttentionCase {
       }
     }
     first_row.push_back(sequences * rows);
-    batch = {sequences * rows, sequences,    nullptr,    positions.data(), owners.data(),
-             first_row.data(), pages.data(), pages_each, context};
+    batch.num_tokens = sequences * rows;
+    batch.num_sequences = sequences;
+    batch.positions = positions.data();
+    batch.sequences = owners.data();
+    batch.first_row = first_row.data();
+    batch.page_table = pages.data();
+    batch.page_table_stride = pages_each;
+    batch.max_context = context;
     qkv = ramp(static_cast<size_t>(batch.num_tokens) * static_cast<size_t>(shape.qkv_columns()));
     out.resize(static_cast<size_t>(batch.num_tokens) * static_cast<size_t>(shape.num_heads * dim));
   }
 
   void run(CpuOps& ops) {
     const int64_t q_cols = shape.qkv_columns(), o_cols = shape.num_heads * shape.head_dim;
-    ops.attention(0, batch, shape, {qkv.data(), DType::kF32, batch.num_tokens, q_cols, q_cols}, view,
+    ops.attention(0, batch, shape, {qkv.data(), DType::kF32, batch.num_tokens, q_cols, q_cols}, view, {},
                   {out.data(), DType::kF32, batch.num_tokens, o_cols, o_cols});
   }
 

@@ -25,15 +25,7 @@ class Model {
   Model(const Case& c, const std::vector<int32_t>& lengths) : shape{c.kv_heads * c.group, c.kv_heads, c.dim} {
     for (int32_t length : lengths) stride_ = std::max(stride_, (length + c.page_tokens - 1) / c.page_tokens);
     const int32_t num_pages = stride_ * static_cast<int32_t>(lengths.size());
-    cache = {nullptr,
-             KvFormat::kExact,
-             c.dtype,
-             2,
-             num_pages,
-             c.page_tokens,
-             c.kv_heads,
-             c.dim,
-             ExactRecord::bytes(c.dim, c.dtype)};
+    cache = exact_view(nullptr, c.dtype, 2, num_pages, c.page_tokens, c.kv_heads, c.dim);
     memory_.assign(static_cast<size_t>(2 * num_pages * cache.page_layer_bytes()),
                    std::byte{0xff});  // NaN in every dtype
     cache.base = memory_.data();
@@ -67,14 +59,18 @@ class Model {
       table.insert(table.end(), pages, pages + stride_);
     }
     const int32_t tokens = static_cast<int32_t>(positions.size()), out_cols = shape.num_heads * shape.head_dim;
-    BatchView batch{tokens,        static_cast<int32_t>(slices.size()),
-                    nullptr,       positions.data(),
-                    owners.data(), first_row.data(),
-                    table.data(),  stride_,
-                    1 << 20};
+    BatchView batch;
+    batch.num_tokens = tokens;
+    batch.num_sequences = static_cast<int32_t>(slices.size());
+    batch.positions = positions.data();
+    batch.sequences = owners.data();
+    batch.first_row = first_row.data();
+    batch.page_table = table.data();
+    batch.page_table_stride = stride_;
+    batch.max_context = 1 << 20;
     std::vector<float> out(static_cast<size_t>(tokens * out_cols));
     ops.kv_write(1, batch, shape, view_of(rows, tokens, cols), cache);
-    ops.attention(1, batch, shape, view_of(rows, tokens, cols), cache, view_of(out, tokens, out_cols));
+    ops.attention(1, batch, shape, view_of(rows, tokens, cols), cache, {}, view_of(out, tokens, out_cols));
     return out;
   }
 

@@ -99,8 +99,7 @@ TEST(KvWrite, F16RowsSaturate) {
   CpuOps ops(1);
   const AttentionShape shape{1, 1, 2};
   std::vector<uint16_t> memory(2 * 16 * 2);
-  PagedKvView cache{reinterpret_cast<std::byte*>(memory.data()), KvFormat::kExact, DType::kF16, 1, 1, 16, 1, 2,
-                    ExactRecord::bytes(2, DType::kF16)};
+  const PagedKvView cache = exact_view(memory.data(), DType::kF16, 1, 1, 16, 1, 2);
   const std::vector<int32_t> zero = {0}, position = {3};
   BatchView batch;
   batch.num_tokens = batch.num_sequences = 1;

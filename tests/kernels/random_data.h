@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/core/tensor.h"
+#include "kernels/kv/paged_kv_view.h"
 
 namespace assay {
 
@@ -37,6 +38,21 @@ struct StoredMatrix {
   std::vector<float> floats;
   std::vector<uint16_t> halves;
 };
+
+// An exact pool over `memory`.
+inline PagedKvView exact_view(void* memory, DType dtype, int32_t layers, int32_t pages, int32_t page_tokens,
+                              int32_t kv_heads, int32_t head_dim) {
+  PagedKvView view;
+  view.base = static_cast<std::byte*>(memory);
+  view.dtype = dtype;
+  view.num_layers = layers;
+  view.num_pages = pages;
+  view.page_tokens = page_tokens;
+  view.num_kv_heads = kv_heads;
+  view.head_dim = head_dim;
+  view.record_bytes = ExactRecord::bytes(head_dim, dtype);
+  return view;
+}
 
 inline Tensor view_of(std::vector<float>& data, int64_t rows, int64_t cols) {
   return {data.data(), DType::kF32, rows, cols, cols};

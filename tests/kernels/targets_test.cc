@@ -32,7 +32,7 @@ std::vector<float> run_everything(DType dtype) {
   const AttentionShape shape{6, 2, 20};
   const int32_t tokens = 70;
   std::vector<std::byte> memory(static_cast<size_t>(5 * 2 * ExactRecord::bytes(20, dtype)));
-  const PagedKvView cache{memory.data(), KvFormat::kExact, dtype, 1, 5, 16, 2, 20, ExactRecord::bytes(20, dtype)};
+  const PagedKvView cache = exact_view(memory.data(), dtype, 1, 5, 16, 2, 20);
   std::vector<int32_t> positions(tokens), pages(5), owners(tokens), first_row = {0, tokens};
   std::iota(positions.begin(), positions.end(), 0);
   std::iota(pages.begin(), pages.end(), 0);
