@@ -10,10 +10,15 @@
 namespace assay::test {
 namespace {
 
+// Sanitizers make a step many times dearer; a fifth of the steps still meets everything below.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr int64_t kSteps = 200'000;
+#else
 constexpr int64_t kSteps = 1'000'000;
+#endif
 constexpr int32_t kStepsPerWorkload = 300;
 
-TEST(EngineSimulation, AMillionStepsKeepEveryInvariant) {
+TEST(EngineSimulation, ManyStepsKeepEveryInvariant) {
   WorkloadCounts counts;
   uint64_t seed = 0;
   if (const char* one = std::getenv("ASSAY_SIM_SEED")) {
@@ -31,15 +36,15 @@ TEST(EngineSimulation, AMillionStepsKeepEveryInvariant) {
       static_cast<long long>(counts.preemptions), static_cast<long long>(counts.prefix_hit_tokens),
       static_cast<long long>(counts.positions_checked));
   // The workloads reach what they are there for.
-  EXPECT_GT(counts.preemptions, 10'000);
-  EXPECT_GT(counts.prefix_hit_tokens, 100'000);
-  EXPECT_GT(counts.refused_full, 1'000);
-  EXPECT_GT(counts.cancelled, 1'000);
-  EXPECT_GT(counts.stopped, 1'000);
-  EXPECT_GT(counts.overdue, 1'000);
-  EXPECT_GT(counts.by_stop_id, 10'000);
-  EXPECT_GT(counts.by_length, 10'000);
-  EXPECT_GT(counts.prompt_scored, 1'000);
+  EXPECT_GT(counts.preemptions, kSteps / 100);
+  EXPECT_GT(counts.prefix_hit_tokens, kSteps / 10);
+  EXPECT_GT(counts.refused_full, kSteps / 1000);
+  EXPECT_GT(counts.cancelled, kSteps / 1000);
+  EXPECT_GT(counts.stopped, kSteps / 1000);
+  EXPECT_GT(counts.overdue, kSteps / 1000);
+  EXPECT_GT(counts.by_stop_id, kSteps / 100);
+  EXPECT_GT(counts.by_length, kSteps / 100);
+  EXPECT_GT(counts.prompt_scored, kSteps / 1000);
 }
 
 // The same seed gives the same run, or a failure could not be looked at again.
