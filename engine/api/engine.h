@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "engine/api/config.h"
 #include "engine/api/events.h"
+#include "engine/api/meters.h"
 #include "engine/api/model_info.h"
 #include "engine/api/request.h"
 #include "engine/api/stats.h"
@@ -35,6 +36,7 @@ class Engine {
   virtual void drain() = 0;
 
   virtual EngineStats stats() const = 0;
+  virtual MeterSnapshot meters() const { return {}; }  // of the last second; empty for pools without a meter
   virtual const ModelInfo& model() const = 0;
   virtual const PoolInfo& pool() const = 0;
   virtual const EngineConfig& config() const = 0;  // with every default resolved

@@ -35,6 +35,11 @@ struct PoolInfo {
   int64_t num_pages = 0;
   int64_t bytes_per_page = 0;  // all layers, K and V
   int32_t bytes_per_token_head = 0;  // K and V of one token, one KV head, one layer
+  std::string granularity = "none";  // of the scales: none, token, group, channel, tensor
+  std::string scale_source = "none";  // none, row (from the row itself), calibration
+
+  // Every pool but `exact` serves rows that differ from the exact ones, and meters what that can do.
+  bool has_meter() const { return pool != "exact"; }
 };
 
 }  // namespace assay

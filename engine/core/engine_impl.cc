@@ -12,6 +12,8 @@
 namespace assay {
 namespace {
 
+constexpr double kLargestThreshold = 1e6;  // of tau: from 1 up it only ranks
+
 uint64_t system_random() {
   std::random_device device;
   return (uint64_t{device()} << 32) | device();
@@ -20,6 +22,32 @@ uint64_t system_random() {
 void resolve(EngineConfig& config, const Executor& executor) {
   if (config.max_model_len == 0) config.max_model_len = executor.model().max_model_len;
   if (config.max_num_batched_tokens == 0) config.max_num_batched_tokens = config.device == "cuda" ? 8192 : 2048;
+}
+
+absl::Status check_meter(const EngineConfig& config) {
+  const auto one_of = [](const char* name, const std::string& value, std::initializer_list<const char*> choices) {
+    if (std::find(choices.begin(), choices.end(), value) != choices.end()) return absl::OkStatus();
+    return absl::InvalidArgumentError(fmt::format("{} must be one of {}, got \"{}\"", name, fmt::join(choices, ", "), value));
+  };
+  const auto above_zero = [](const char* name, double value, double most) {
+    if (value > 0.0 && value <= most) return absl::OkStatus();
+    return absl::InvalidArgumentError(fmt::format("{} must be above 0 and at most {}, got {}", name, most, value));
+  };
+  absl::Status status;
+  status.Update(one_of("kv_radius", config.kv_radius, {"witness", "dither", "both"}));
+  status.Update(one_of("kv_bound", config.kv_bound, {"best", "f", "e-form", "tanh"}));
+  status.Update(one_of("kv_prefill_meter", config.kv_prefill_meter, {"off", "sample", "all"}));
+  status.Update(one_of("kv_telemetry", config.kv_telemetry, {"off", "summary", "heads"}));
+  status.Update(one_of("kv_dither_stream", config.kv_dither_stream, {"periodic", "per-slot"}));
+  status.Update(above_zero("kv_tau", config.kv_tau, kLargestThreshold));
+  status.Update(above_zero("kv_tau_v", config.kv_tau_v, kLargestThreshold));
+  status.Update(above_zero("kv_delta", config.kv_delta, 1.0));
+  if (config.kv_gate == "repair") {
+    status.Update(absl::InvalidArgumentError(
+        "kv_gate repair needs a backing store of exact rows, which this version does not have; use observe or off"));
+  }
+  status.Update(one_of("kv_gate", config.kv_gate, {"off", "observe"}));
+  return status;
 }
 
 absl::Status check_config(const EngineConfig& config, const PoolInfo& pool) {
@@ -33,6 +61,7 @@ absl::Status check_config(const EngineConfig& config, const PoolInfo& pool) {
   status.Update(at_least_one("max_num_batched_tokens", config.max_num_batched_tokens));
   status.Update(at_least_one("max_num_queued_reqs", config.max_num_queued_reqs));
   status.Update(at_least_one("block_size", pool.block_size));
+  status.Update(check_meter(config));
   status.Update(at_least_one("the number of KV cache pages", pool.num_pages));
   if (config.max_logprobs < 0) status.Update(absl::InvalidArgumentError("max_logprobs must not be negative"));
   if (pool.num_pages > std::numeric_limits<PageId>::max()) {
@@ -75,13 +104,14 @@ EngineImpl::EngineImpl(EngineConfig config, std::unique_ptr<Executor> executor, 
     : config_(std::move(config)),
       now_(options.now),
       limits_(request_limits(config_, *executor)),
+      rules_(certificate_rules(config_, executor->model(), executor->pool())),
       seed_(config_.seed ? *config_.seed : system_random()),
       inbox_(std::make_shared<Inbox>(config_.max_num_queued_reqs)),
       // The executor's pool must be read before the executor moves: members of one call are not ordered.
       loop_([&] {
         KvCacheOptions cache = cache_options(config_, executor->pool(), options);
         return EngineLoop(std::move(executor), inbox_, {config_.max_num_seqs, config_.max_num_batched_tokens},
-                          std::move(cache), now_);
+                          std::move(cache), rules_, config_.kv_telemetry != "off", now_);
       }()) {}
 
 EngineImpl::~EngineImpl() {
@@ -97,6 +127,7 @@ EngineImpl::~EngineImpl() {
 absl::StatusOr<std::unique_ptr<Stream>> EngineImpl::submit(Request request) {
   const TimePoint now = now_();
   if (absl::Status status = check_and_resolve(request, limits_, now); !status.ok()) return status;
+  if (absl::Status status = check_certificate(request.certificate, rules_); !status.ok()) return status;
   const int64_t stream_id = next_stream_id_.fetch_add(1);
   const uint64_t seed = request.sampling.seed ? *request.sampling.seed : derived_seed(seed_, stream_id);
   auto mailbox = std::make_shared<Mailbox>(request.num_sequences);

@@ -37,6 +37,7 @@ class EngineImpl : public Engine {
   absl::StatusOr<std::unique_ptr<Stream>> submit(Request request) override;
   void drain() override;
   EngineStats stats() const override { return loop_.stats(); }
+  MeterSnapshot meters() const override { return loop_.meters(); }
   const ModelInfo& model() const override { return loop_.executor().model(); }
   const PoolInfo& pool() const override { return loop_.executor().pool(); }
   const EngineConfig& config() const override { return config_; }
@@ -52,6 +53,7 @@ class EngineImpl : public Engine {
   const EngineConfig config_;
   const std::function<TimePoint()> now_;
   const RequestLimits limits_;
+  const CertificateRules rules_;
   const uint64_t seed_;  // of requests without one
   std::atomic<int64_t> next_stream_id_ = 0;
   const std::shared_ptr<Inbox> inbox_;

@@ -11,14 +11,29 @@
 #include "spdlog/spdlog.h"
 
 namespace assay {
+namespace {
+
+// The one generated token that is left. Everything else is prefill, computing again after preemption included.
+bool is_decode(int32_t first_position, int32_t num_tokens, int32_t num_prompt_tokens) {
+  return num_tokens == 1 && first_position >= num_prompt_tokens;
+}
+
+bool is_decode(const SequenceSlice& slice) {
+  return is_decode(slice.first_position, slice.num_tokens, slice.num_prompt_tokens);
+}
+
+}  // namespace
 
 EngineLoop::EngineLoop(std::unique_ptr<Executor> executor, std::shared_ptr<Inbox> inbox, ScheduleLimits limits,
-                       KvCacheOptions cache, std::function<TimePoint()> now)
+                       KvCacheOptions cache, CertificateRules rules, bool telemetry, std::function<TimePoint()> now)
     : executor_(std::move(executor)),
       inbox_(std::move(inbox)),
       limits_(limits),
+      rules_(std::move(rules)),
+      telemetry_(telemetry && rules_.has_meter),
       now_(std::move(now)),
-      cache_(std::move(cache)) {
+      cache_(std::move(cache)),
+      meters_(executor_->model().num_layers, executor_->model().num_heads) {
   publish();
 }
 
@@ -30,6 +45,7 @@ void EngineLoop::step() {
   absl::StatusOr<StepResult> result = execute(step);
   if (result.ok()) {
     apply(step, *std::move(result));
+    read_meters();
   } else {
     fail(result.status());
   }
@@ -65,7 +81,9 @@ StepPlan EngineLoop::commit(ScheduleDecision decision) {
   StepPlan step;
   step.num_tokens = decision.num_tokens;
   for (const SliceDecision& slice : decision.slices) step.slices.push_back(slice_of(sequence(slice.id), slice));
-  if (!step.slices.empty()) count_step(step);
+  if (step.slices.empty()) return step;
+  step.ended_sequences = std::exchange(ended_sequences_, {});
+  count_step(step);
   return step;
 }
 
@@ -106,6 +124,12 @@ void EngineLoop::publish() {
   }
   for (auto& [mailbox, event] : outbox_) mailbox->push(std::move(event));
   outbox_.clear();
+}
+
+// At leisure, and once more when the work runs out, so that what is scraped in a pause is complete.
+void EngineLoop::read_meters() {
+  const TimePoint now = now_();
+  if (telemetry_ && (idle() || meters_.due(now))) meters_.take(executor_->read_head_meters(), now);
 }
 
 void EngineLoop::shut_down() {
@@ -181,6 +205,7 @@ bool EngineLoop::may_start(const Sequence& sequence) const {
 void EngineLoop::preempt(Sequence& sequence) {
   running_.erase(&sequence);
   waiting_.insert(&sequence);
+  ended_sequences_.push_back(sequence.id);
   sequence.running = false;
   sequence.num_computed = 0;
   ++sequence.preemptions;
@@ -205,6 +230,9 @@ void EngineLoop::admit(Sequence& sequence, const Admission& admission) {
 SequenceSlice EngineLoop::slice_of(const Sequence& sequence, const SliceDecision& decision) const {
   const SamplingParams& sampling = sequence.request->sampling;
   const std::vector<PageId>& pages = cache_.pages(sequence.id);
+  const MeteredSlice metered{.first_position = decision.first_position,
+                             .decode = is_decode(decision.first_position, decision.num_tokens, sequence.num_prompt()),
+                             .preemptions = sequence.preemptions};
   return {.sequence_id = sequence.id,
           .tokens = sequence.tokens().data(),
           .num_known_tokens = sequence.num_tokens(),
@@ -218,7 +246,7 @@ SequenceSlice EngineLoop::slice_of(const Sequence& sequence, const SliceDecision
           .sample = sampling.max_tokens > 0 && decision.first_position + decision.num_tokens == sequence.num_tokens(),
           .forbid_stop = forbids_stop(sampling, sequence.num_generated()),
           .prompt_logprobs = sequence.owes_prompt_logprobs(),
-          .meter = {}};
+          .meter = meter_thresholds(*sequence.request, rules_, metered)};
 }
 
 void EngineLoop::count_step(const StepPlan& plan) {
@@ -227,8 +255,7 @@ void EngineLoop::count_step(const StepPlan& plan) {
   const auto& bounds = EngineStats::kStepTokenBounds;
   ++counters_.step_tokens[std::lower_bound(bounds.begin(), bounds.end(), plan.num_tokens) - bounds.begin()];
   for (const SequenceSlice& slice : plan.slices) {
-    const bool decode = slice.num_tokens == 1 && slice.first_position >= slice.num_prompt_tokens;
-    if (!decode) counters_.prefill_tokens_computed_total += slice.num_tokens;
+    if (!is_decode(slice)) counters_.prefill_tokens_computed_total += slice.num_tokens;
   }
 }
 
@@ -237,6 +264,7 @@ absl::Status EngineLoop::check_result(const StepPlan& plan, const StepResult& re
   for (size_t i = 0; i < plan.slices.size(); ++i) {
     const SequenceSlice& slice = plan.slices[i];
     const SliceResult& answer = result.slices[i];
+    if (!answer.status.ok()) continue;  // nothing else of it is valid
     const int32_t end = std::min(slice.first_position + slice.num_tokens, slice.num_prompt_tokens - 1);
     const int32_t num_scored = slice.prompt_logprobs ? std::max(end - slice.first_position, 0) : 0;
     const bool token_ok = answer.token.token >= 0 && answer.token.token < executor_->model().vocab_size;
@@ -252,6 +280,9 @@ absl::Status EngineLoop::check_result(const StepPlan& plan, const StepResult& re
 
 // Commit point of computed tokens: only here does num_computed grow and a page become shareable.
 void EngineLoop::apply_slice(Sequence& sequence, const SequenceSlice& slice, SliceResult result) {
+  if (!result.status.ok()) return end(sequence, FinishReason::kError, result.status);
+  sequence.certificate.add(result.meter);
+  if (!rules_.has_meter && is_decode(slice)) sequence.certificate.add_exact(rules_.cells_per_query);
   sequence.num_computed = slice.first_position + slice.num_tokens;
   cache_.mark_computed(sequence.id, slice.tokens, sequence.num_computed);
   if (sequence.index == 0 && sequence.prompt_computed()) requests_.at(sequence.stream_id).prompt_done = true;
@@ -313,9 +344,11 @@ void EngineLoop::end(Sequence& sequence, FinishReason reason, const absl::Status
 void EngineLoop::end(Sequence& sequence, Event last) {
   ++counters_.finished_total[static_cast<size_t>(*last.finish)];
   last.usage = sequence.usage(now_());
+  if (sequence.request->certificate.report) last.certificate = sequence.certificate.report(*sequence.request, rules_);
   send(sequence, std::move(last));
   cache_.release(sequence.id);
   if (!sequence.first_scheduled) inbox_->free_slots(1);
+  if (sequence.running) ended_sequences_.push_back(sequence.id);
   (sequence.running ? running_ : waiting_).erase(&sequence);
   sequences_.erase(sequence.id);
 

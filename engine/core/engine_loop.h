@@ -20,8 +20,11 @@
 
 #include "cache/kv_cache_manager.h"
 #include "engine/api/config.h"
+#include "engine/api/meters.h"
 #include "engine/api/stats.h"
+#include "engine/core/certificate_rules.h"
 #include "engine/core/inbox.h"
+#include "engine/core/meter_history.h"
 #include "engine/core/sequence.h"
 #include "engine/execute/executor.h"
 #include "engine/schedule/scheduler.h"
@@ -31,13 +34,14 @@ namespace assay {
 class EngineLoop {
  public:
   EngineLoop(std::unique_ptr<Executor> executor, std::shared_ptr<Inbox> inbox, ScheduleLimits limits,
-             KvCacheOptions cache, std::function<TimePoint()> now);
+             KvCacheOptions cache, CertificateRules rules, bool telemetry, std::function<TimePoint()> now);
 
   void step();
   bool idle() const { return requests_.empty(); }  // nothing to do until the inbox has something
   void shut_down();                                // ends what is left with kAbort; the inbox must refuse by now
 
   EngineStats stats() const;
+  MeterSnapshot meters() const { return meters_.snapshot(now_()); }  // empty without telemetry
   const Executor& executor() const { return *executor_; }
 
   // For tests, between steps on the stepping thread.
@@ -63,6 +67,7 @@ class EngineLoop {
   absl::StatusOr<StepResult> execute(const StepPlan& plan);
   void apply(const StepPlan& plan, StepResult result);
   void publish();
+  void read_meters();
 
   void accept(Submission submission);
   void obey(const StreamCommand& command);
@@ -87,6 +92,8 @@ class EngineLoop {
   const std::unique_ptr<Executor> executor_;
   const std::shared_ptr<Inbox> inbox_;
   const ScheduleLimits limits_;
+  const CertificateRules rules_;
+  const bool telemetry_;  // the meter's tallies per head are read
   const std::function<TimePoint()> now_;
   KvCacheManager cache_;
 
@@ -97,6 +104,8 @@ class EngineLoop {
   SequenceId next_sequence_id_ = 0;
   int64_t num_with_deadline_ = 0;  // requests
 
+  std::vector<SequenceId> ended_sequences_;  // for the next plan
+  MeterHistory meters_;
   std::vector<std::pair<std::shared_ptr<Mailbox>, Event>> outbox_;  // in order, until published
   EngineStats counters_;
   mutable std::mutex stats_mutex_;

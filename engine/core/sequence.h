@@ -14,6 +14,7 @@
 
 #include "engine/api/events.h"
 #include "engine/api/request.h"
+#include "engine/core/certificate_tally.h"
 #include "engine/schedule/scheduler.h"
 
 namespace assay {
@@ -65,6 +66,7 @@ class Sequence {
   std::optional<TimePoint> first_token;
   std::vector<TokenLogprobs> prompt_logprobs;  // by position, filled chunk by chunk
   bool prompt_logprobs_sent = false;
+  CertificateTally certificate;
 
  private:
   std::vector<int32_t> own_tokens_;  // empty: nothing generated yet

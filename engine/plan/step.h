@@ -37,7 +37,9 @@ struct SequenceSlice {
 struct StepPlan {
   std::vector<SequenceSlice> slices;
   int32_t num_tokens = 0;  // sum over slices
-  std::vector<int64_t> ended_sequences;  // left since the last plan: what is kept for them may go
+  // Ended or preempted since the last plan: what is kept for them may go. A preempted one comes back later, and then starts
+  // at position 0 or behind a cached prefix.
+  std::vector<int64_t> ended_sequences;
 };
 
 struct SliceResult {
