@@ -18,6 +18,7 @@
 #include "server/ops/live_page.h"
 #include "server/ops/log.h"
 #include "server/ops/metrics.h"
+#include "server/service/calibration_text.h"
 #include "server/service/lifecycle.h"
 #include "server/service/status.h"
 #include "server/signals.h"
@@ -71,6 +72,9 @@ ServeConfig resolved_config(const ServeConfig& config, const EngineConfig& engin
   resolved.threads = engine.threads;
   resolved.kv_cache_dtype = engine.kv_cache_dtype;
   resolved.kv_pool = engine.kv_pool;
+  resolved.kv_radius = engine.kv_radius;
+  resolved.kv_balance = engine.kv_balance;
+  resolved.kv_rotation = engine.kv_rotation;
   resolved.max_model_len = engine.max_model_len;
   resolved.max_num_batched_tokens = engine.max_num_batched_tokens;
   resolved.kv_cache_memory.bytes = engine.kv_cache_memory_bytes;
@@ -163,13 +167,17 @@ class ServeCommand {
       }
       chat_template = std::move(*parsed);
     }
-    absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::create(engine_config(config_));
+    EngineConfig wanted = engine_config(config_);
+    if (config_.kv_pool != "exact") wanted.calibration_tokens = (*tokenizer)->encode(calibration_text(), false);
+    if (config_.kv_seed) log_warning("--kv-seed is set: a known dither seed is for tests only");
+    absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::create(wanted);
     if (!engine.ok()) return engine.status();
     engine_ = std::move(*engine);
     const ServeConfig effective = resolved_config(config_, engine_->config());
     log_info("configuration " + config_json(effective).dump(-1, ' ', false, Json::error_handler_t::replace));
     effective_.store(std::make_shared<const ServeConfig>(effective));
-    metrics_.attach_engine([engine = engine_] { return engine->stats(); }, engine_->pool(), engine_->config());
+    metrics_.attach_engine([engine = engine_] { return engine->stats(); }, [engine = engine_] { return engine->meters(); },
+                           engine_->pool(), engine_->config());
     lifecycle_.loaded(std::make_shared<TextService>(engine_, *tokenizer, chat_template, std::move(options), &metrics_));
     return absl::OkStatus();
   }

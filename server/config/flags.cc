@@ -55,6 +55,15 @@ absl::Status set(const Flag& flag, const std::vector<std::string>& texts, const 
   if (!parsed) return wrong(source, texts.back(), "a whole number");
   if (absl::Status status = check_range(flag, *parsed, texts.back(), source); !status.ok()) return status;
   value = static_cast<int32_t>(*parsed);
+  return check_choice(flag, texts.back(), source);
+}
+
+absl::Status set(const Flag& flag, const std::vector<std::string>& texts, const std::string& source, double& value) {
+  const std::optional<double> parsed = parse_number(texts.back());
+  if (!parsed || !(*parsed > static_cast<double>(flag.minimum) && *parsed <= static_cast<double>(flag.maximum))) {
+    return wrong(source, texts.back(), fmt::format("a number above {} and at most {}", flag.minimum, flag.maximum));
+  }
+  value = *parsed;
   return absl::OkStatus();
 }
 
@@ -85,6 +94,7 @@ std::string text_of(const std::string& value) { return value; }
 std::string text_of(const std::vector<std::string>& value) { return fmt::format("{}", fmt::join(value, ",")); }
 std::string text_of(bool value) { return value ? "true" : "false"; }
 std::string text_of(int32_t value) { return std::to_string(value); }
+std::string text_of(double value) { return fmt::format("{}", value); }
 std::string text_of(const std::optional<uint64_t>& value) { return value ? std::to_string(*value) : ""; }
 std::string text_of(ByteSize value) { return byte_size_text(value); }
 std::string text_of(Duration value) { return duration_text(value); }
@@ -146,6 +156,19 @@ EngineConfig engine_config(const ServeConfig& config) {
   engine.enable_prefix_caching = config.enable_prefix_caching;
   engine.seed = config.seed;
   engine.max_logprobs = config.max_logprobs;
+  engine.kv_radius = config.kv_radius;
+  engine.kv_bound = config.kv_bound;
+  engine.kv_gate = config.kv_gate;
+  engine.kv_tau = config.kv_tau;
+  engine.kv_tau_v = config.kv_tau_v;
+  engine.kv_delta = config.kv_delta;
+  engine.kv_balance = config.kv_balance;
+  engine.kv_rotation = config.kv_rotation;
+  engine.kv_outlier_pairs = config.kv_outlier_pairs;
+  engine.kv_dither_stream = config.kv_dither_stream;
+  engine.kv_prefill_meter = config.kv_prefill_meter;
+  engine.kv_telemetry = config.kv_telemetry;
+  engine.kv_seed = config.kv_seed;
   return engine;
 }
 

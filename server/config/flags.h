@@ -19,8 +19,8 @@ namespace assay {
 
 using FlagTarget =
     std::variant<std::string ServeConfig::*, std::vector<std::string> ServeConfig::*, bool ServeConfig::*,
-                 int32_t ServeConfig::*, std::optional<uint64_t> ServeConfig::*, ByteSize ServeConfig::*,
-                 Duration ServeConfig::*>;
+                 int32_t ServeConfig::*, double ServeConfig::*, std::optional<uint64_t> ServeConfig::*,
+                 ByteSize ServeConfig::*, Duration ServeConfig::*>;
 
 struct Flag {
   const char* name;   // --name
@@ -29,7 +29,7 @@ struct Flag {
   const char* value;  // what the help shows for the value; empty for booleans
   const char* help;
   std::vector<std::string> choices = {};  // the only legal values
-  int64_t minimum = 0;                    // of numbers
+  int64_t minimum = 0;                    // of numbers; fractions (double) must be above it
   int64_t maximum = INT32_MAX;
   const char* default_text = nullptr;  // shown instead of the value, where the default is worked out later
   bool secret = false;                 // never printed

@@ -160,6 +160,10 @@ absl::Status check_config(const ServeConfig& config) {
   if (config.ssl_certfile.empty() != config.ssl_keyfile.empty()) {
     return absl::InvalidArgumentError("--ssl-certfile and --ssl-keyfile belong together; one of them is missing");
   }
+  if (config.kv_gate == "repair") {
+    return absl::InvalidArgumentError("--kv-gate repair needs a backing store of exact rows, which this version does not have; "
+                                      "use observe (meter and report) or off");
+  }
   if (config.block_size % 16 != 0) return absl::InvalidArgumentError("--block-size must be a multiple of 16");
   if (config.metrics_port != 0 && config.metrics_port == config.port) {
     return absl::InvalidArgumentError("--metrics-port equals --port; leave it out to serve /metrics on --port");
@@ -187,6 +191,8 @@ Json config_json(const ServeConfig& config) {
       json[key] = config.*std::get<std::vector<std::string> ServeConfig::*>(flag.target);
     } else if (is_boolean(flag)) {
       json[key] = text == "true";
+    } else if (const auto* number = std::get_if<double ServeConfig::*>(&flag.target)) {
+      json[key] = config.**number;
     } else if (std::holds_alternative<int32_t ServeConfig::*>(flag.target)) {
       json[key] = config.*std::get<int32_t ServeConfig::*>(flag.target);
     } else {

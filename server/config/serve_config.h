@@ -61,6 +61,21 @@ struct ServeConfig {
   ByteSize kv_cache_memory;
   std::string kv_cache_dtype = "auto";
   std::string kv_pool = "exact";
+
+  // Meter of the KV cache (docs/certificate.md)
+  std::string kv_radius = "witness";
+  std::string kv_bound = "best";
+  std::string kv_gate = "observe";
+  double kv_tau = 0.2;
+  double kv_tau_v = 0.05;
+  double kv_delta = 0.01;
+  bool kv_balance = true;
+  bool kv_rotation = true;
+  int32_t kv_outlier_pairs = 0;
+  std::string kv_dither_stream = "periodic";
+  std::string kv_prefill_meter = "sample";
+  std::string kv_telemetry = "heads";
+  std::optional<uint64_t> kv_seed;
 };
 
 // The engine's part of it.

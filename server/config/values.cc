@@ -43,6 +43,13 @@ std::optional<int64_t> parse_integer(std::string_view text) {
   return value;
 }
 
+std::optional<double> parse_number(std::string_view text) {
+  double value = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value)) return std::nullopt;
+  return value;
+}
+
 std::optional<bool> parse_boolean(std::string_view text) {
   for (const std::string_view yes : {"true", "1", "on", "yes"}) {
     if (text == yes) return true;

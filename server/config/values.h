@@ -13,6 +13,7 @@
 namespace assay {
 
 std::optional<int64_t> parse_integer(std::string_view text);
+std::optional<double> parse_number(std::string_view text);     // "0.2", "1e-3"; finite
 std::optional<bool> parse_boolean(std::string_view text);     // true, false, 1, 0, on, off, yes, no
 std::optional<ByteSize> parse_byte_size(std::string_view text);  // "4096", "1.5GiB", "8 MiB", "64KiB"
 std::optional<Duration> parse_duration(std::string_view text);   // "250ms", "30s", "1.5 s", "2min"; a bare number is seconds

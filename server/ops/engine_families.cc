@@ -59,12 +59,14 @@ MetricFamily pages(const EngineStats& stats) {
   return result;
 }
 
-MetricFamily kv_info(const PoolInfo& pool) {
+MetricFamily kv_info(const PoolInfo& pool, const EngineConfig& config) {
+  const bool metered = pool.has_meter();
   MetricFamily result = family(MetricType::Gauge, "assay_kv_info", "How the KV cache stores keys and values; always 1");
   add(result, 1.0,
-      {{"pool", pool.pool}, {"dtype", pool.dtype}, {"granularity", "none"}, {"scale_source", "none"},
-       {"bytes_per_token_head", std::to_string(pool.bytes_per_token_head)}, {"radius", "none"}, {"bound", "none"},
-       {"gate", "off"}});
+      {{"pool", pool.pool}, {"dtype", pool.dtype}, {"granularity", pool.granularity}, {"scale_source", pool.scale_source},
+       {"bytes_per_token_head", std::to_string(pool.bytes_per_token_head)},
+       {"radius", metered ? config.kv_radius : "none"}, {"bound", metered ? config.kv_bound : "none"},
+       {"gate", metered ? config.kv_gate : "off"}});
   return result;
 }
 
@@ -88,7 +90,7 @@ std::vector<MetricFamily> engine_families(const EngineStats& stats, const PoolIn
       single(kGauge, "assay_num_requests_waiting", "Sequences that wait", number(stats.num_waiting)),
       single(kGauge, "assay_kv_cache_usage_ratio", "Share of the KV pages held by sequences, 0 to 1", usage),
       pages(stats),
-      kv_info(pool),
+      kv_info(pool, config),
       cache_config(pool, config),
       single(kGauge, "assay_engine_healthy", "1 while the engine runs, 0 after it has failed", stats.healthy ? 1.0 : 0.0),
       finished_requests(stats),

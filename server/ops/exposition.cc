@@ -27,11 +27,15 @@ std::string escape(const std::string& text, bool quotes) {
   return escaped;
 }
 
+}  // namespace
+
 std::string number_text(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
   return fmt::format("{}", value);
 }
+
+namespace {
 
 // Bucket bounds are labels, and OpenMetrics wants them in one spelling: 1.0, not 1.
 std::string bound_text(double value) {
@@ -40,12 +44,16 @@ std::string bound_text(double value) {
   return text;
 }
 
-std::string labels_text(const std::vector<ClientMetric::Label>& labels, const std::string& extra = "") {
+}  // namespace
+
+std::string labels_text(const std::vector<ClientMetric::Label>& labels, const std::string& extra) {
   std::string text;
   for (const auto& label : labels) text += fmt::format("{}{}=\"{}\"", text.empty() ? "" : ",", label.name, escape(label.value, true));
   if (!extra.empty()) text += (text.empty() ? "" : ",") + extra;
   return text.empty() ? "" : "{" + text + "}";
 }
+
+namespace {
 
 void append_histogram(const MetricFamily& family, const ClientMetric& metric, std::string& out) {
   for (const auto& bucket : metric.histogram.bucket) {
@@ -68,10 +76,7 @@ const char* type_text(MetricType type) {
 }
 
 void append_family(const MetricFamily& family, bool openmetrics, std::string& out) {
-  std::string name = family.name;
-  // OpenMetrics names a counter's family without the suffix of its samples.
-  if (openmetrics && family.type == MetricType::Counter && name.ends_with("_total")) name.resize(name.size() - 6);
-  out += fmt::format("# HELP {} {}\n# TYPE {} {}\n", name, escape(family.help, openmetrics), name, type_text(family.type));
+  out += family_header(family.name, family.help, family.type, openmetrics);
   for (const ClientMetric& metric : family.metric) {
     if (family.type == MetricType::Histogram) {
       append_histogram(family, metric, out);
@@ -84,11 +89,19 @@ void append_family(const MetricFamily& family, bool openmetrics, std::string& ou
 
 }  // namespace
 
-std::string exposition_text(const std::vector<MetricFamily>& families, bool openmetrics) {
+std::string family_header(const std::string& name, const std::string& help, MetricType type, bool openmetrics) {
+  std::string family = name;
+  // OpenMetrics names a counter's family without the suffix of its samples.
+  if (openmetrics && type == MetricType::Counter && family.ends_with("_total")) family.resize(family.size() - 6);
+  return fmt::format("# HELP {} {}\n# TYPE {} {}\n", family, escape(help, openmetrics), family, type_text(type));
+}
+
+std::string exposition_text(const std::vector<MetricFamily>& families, const std::string& more, bool openmetrics) {
   std::string out;
   for (const MetricFamily& family : families) {
     if (!family.metric.empty()) append_family(family, openmetrics, out);
   }
+  out += more;
   if (openmetrics) out += "# EOF\n";
   return out;
 }

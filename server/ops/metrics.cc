@@ -11,6 +11,7 @@
 #include "server/ops/aliases.h"
 #include "server/ops/engine_families.h"
 #include "server/ops/exposition.h"
+#include "server/ops/meter_text.h"
 #include "server/ops/process_stats.h"
 
 namespace assay {
@@ -83,8 +84,9 @@ struct Metrics::Impl {
                                                                  .Help("Time to the end of an HTTP reply")
                                                                  .Register(registry);
 
-  mutable std::mutex mutex;  // the three below
+  mutable std::mutex mutex;  // the four below
   std::function<EngineStats()> stats;
+  std::function<MeterSnapshot()> meters;
   PoolInfo pool;
   EngineConfig config;
 };
@@ -94,9 +96,11 @@ Metrics::Metrics(const std::string& model_name) : impl_(std::make_unique<Impl>(m
 }
 Metrics::~Metrics() = default;
 
-void Metrics::attach_engine(std::function<EngineStats()> stats, const PoolInfo& pool, const EngineConfig& config) {
+void Metrics::attach_engine(std::function<EngineStats()> stats, std::function<MeterSnapshot()> meters,
+                            const PoolInfo& pool, const EngineConfig& config) {
   const std::lock_guard lock(impl_->mutex);
   impl_->stats = std::move(stats);
+  impl_->meters = std::move(meters);
   impl_->pool = pool;
   impl_->config = config;
 }
@@ -139,15 +143,17 @@ void Metrics::http_request(const HttpObservation& observation) {
 
 std::string Metrics::text(bool openmetrics) const {
   std::vector<prometheus::MetricFamily> families = impl_->registry.Collect();
+  std::string meters;
   {
     const std::lock_guard lock(impl_->mutex);
     if (impl_->stats) {
       for (auto& family : engine_families(impl_->stats(), impl_->pool, impl_->config)) families.push_back(std::move(family));
+      meters = meter_text(impl_->meters(), impl_->config.kv_telemetry == "heads", impl_->model_name, openmetrics);
     }
   }
   add_aliases(impl_->model_name, families);
   for (auto& family : process_families(read_process_stats())) families.push_back(std::move(family));
-  return exposition_text(families, openmetrics);
+  return exposition_text(families, meters, openmetrics);
 }
 
 }  // namespace assay

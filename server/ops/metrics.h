@@ -9,6 +9,7 @@
 #include <string>
 
 #include "engine/api/config.h"
+#include "engine/api/meters.h"
 #include "engine/api/model_info.h"
 #include "engine/api/stats.h"
 #include "server/service/observer.h"
@@ -27,8 +28,9 @@ class Metrics final : public RequestObserver {
   explicit Metrics(const std::string& model_name);
   ~Metrics() override;
 
-  // From now on a scrape shows the engine. `stats` must stay callable as long as this object lives.
-  void attach_engine(std::function<EngineStats()> stats, const PoolInfo& pool, const EngineConfig& config);
+  // From now on a scrape shows the engine. Both functions must stay callable as long as this object lives.
+  void attach_engine(std::function<EngineStats()> stats, std::function<MeterSnapshot()> meters, const PoolInfo& pool,
+                     const EngineConfig& config);
 
   void admitted(const RequestParameters& parameters) override;
   void rejected(const std::string& reason) override;

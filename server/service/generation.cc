@@ -167,7 +167,16 @@ void Generation::observe_token(Choice& choice) {
   choice.last_token = now;
 }
 
+void Generation::take_certificate(const CertificateReport& report) {
+  if (!certificate_) {
+    certificate_ = report;
+  } else {
+    merge_certificate(report, *certificate_);
+  }
+}
+
 void Generation::finish(Choice& choice, const Event& event, TextEvent& text_event) {
+  if (event.certificate) take_certificate(*event.certificate);
   text_event.text += choice.text.finish();
   text_event.finish = *event.finish;
   if (choice.text.matched_stop()) {
@@ -221,13 +230,6 @@ const std::vector<int32_t>& Generation::prompt_ids(int prompt) const { return pr
 double Generation::mean_logprob(int choice) const {
   const Choice& chosen = choices_.at(choice);
   return chosen.logprob_sum / std::max(1, chosen.completion_tokens);
-}
-
-std::optional<CertificateReport> Generation::certificate() const {
-  if (!plan_.certificate || !plan_.certificate->report) return std::nullopt;
-  int64_t decode_steps = 0;  // the first token of a sequence comes from its prefill
-  for (const Choice& choice : choices_) decode_steps += std::max(0, choice.completion_tokens - 1);
-  return exact_certificate(*plan_.certificate, plan_.certificate_limits, engine_->model(), decode_steps);
 }
 
 }  // namespace assay

@@ -28,8 +28,6 @@ struct GenerationPlan {
   bool scores = false;               // the client asked for log probabilities
   bool echo = false;
   bool echo_scores = false;          // then the engine was asked for prompt_logprobs
-  std::optional<CertificateOptions> certificate;
-  CertificateLimits certificate_limits;
 };
 
 struct PromptStart {
@@ -61,7 +59,8 @@ class Generation {
   const Tokenizer& tokenizer() const { return *tokenizer_; }
   // Mean log probability per generated token; for best_of (the plan must ask the engine for logprobs).
   double mean_logprob(int choice) const;
-  std::optional<CertificateReport> certificate() const;
+  // Once done, when the request asked for a report.
+  const std::optional<CertificateReport>& certificate() const { return certificate_; }
   double first_token_s() const { return first_token_s_; }  // since submit; negative = none yet
 
  private:
@@ -74,6 +73,7 @@ class Generation {
   void echo_prompt(const Prompt& prompt, Choice& choice);
   void take_token(Choice& choice, const Event& event);
   void observe_token(Choice& choice);
+  void take_certificate(const CertificateReport& report);
   void finish(Choice& choice, const Event& event, TextEvent& text_event);
   bool is_end_of_sequence(int32_t token) const;
   void fail(const Event& event);
@@ -86,6 +86,7 @@ class Generation {
   std::vector<Choice> choices_;
   int open_choices_ = 0;
   absl::Status status_;
+  std::optional<CertificateReport> certificate_;  // of the choices that have ended
   Clock::time_point submitted_;
   double first_token_s_ = -1.0;
 };

@@ -19,7 +19,7 @@ int32_t sequences_per_prompt(const GenerateRequest& request) { return std::max(r
 // The engine's messages begin with the field at fault.
 absl::Status name_field(const absl::Status& status) {
   const std::string message(status.message());
-  const size_t end = message.find_first_not_of("abcdefghijklmnopqrstuvwxyz_");
+  const size_t end = message.find_first_not_of("abcdefghijklmnopqrstuvwxyz_.");
   if (status.code() != absl::StatusCode::kInvalidArgument || end == std::string::npos || end == 0) return status;
   return field_error(message.substr(0, end), message);
 }
@@ -97,7 +97,7 @@ absl::Status TextService::check_options(const GenerateRequest& request) const {
                        fmt::format("at most {} log probabilities per token are served, asked for {}",
                                    engine_->config().max_logprobs, request.sampling.logprobs));
   }
-  return request.certificate ? check_certificate(*request.certificate, options_.certificate_limits) : absl::OkStatus();
+  return absl::OkStatus();
 }
 
 absl::Status TextService::check_token_ids(const std::vector<int32_t>& ids, const std::string& field) const {
@@ -188,8 +188,6 @@ GenerationPlan TextService::make_plan(const GenerateRequest& request) const {
   plan.scores = request.sampling.logprobs >= 0;
   plan.echo = request.echo;
   plan.echo_scores = request.echo && plan.scores;
-  plan.certificate = request.certificate;
-  plan.certificate_limits = options_.certificate_limits;
   return plan;
 }
 
@@ -202,6 +200,7 @@ Request TextService::engine_request(const GenerateRequest& request, const Genera
   result.num_sequences = plan.sequences_per_prompt;
   result.priority = request.priority;
   result.cache_salt = request.cache_salt;
+  if (request.certificate) result.certificate = *request.certificate;
   if (options_.request_timeout) result.deadline = std::chrono::steady_clock::now() + *options_.request_timeout;
   return result;
 }

@@ -26,7 +26,6 @@ struct TextServiceOptions {
   std::vector<std::string> served_model_names;  // at least one; the first is the one reported
   std::optional<std::chrono::milliseconds> request_timeout;
   std::string chat_template_source;  // as reported; empty without a template
-  CertificateLimits certificate_limits;
 };
 
 struct TokenizeRequest {

@@ -59,12 +59,51 @@ TEST(Config, ServiceLinksOfKubernetesAreExplained) {
 TEST(Config, WrongValuesNameTheirSource) {
   EXPECT_NE(message(load_config({"--port", "eighty"}, {}).status()).find("--port"), std::string::npos);
   EXPECT_NE(message(load_config({"--port", "70000"}, {}).status()).find("65535"), std::string::npos);
-  EXPECT_NE(message(load_config({"--kv-pool", "certified"}, {}).status()).find("exact"), std::string::npos);
+  EXPECT_NE(message(load_config({"--kv-radius", "hope"}, {}).status()).find("witness, dither, both"), std::string::npos);
+  EXPECT_NE(message(load_config({"--kv-outlier-pairs", "5"}, {}).status()).find("0, 4, 16"), std::string::npos);
+  EXPECT_NE(message(load_config({"--kv-delta", "1.5"}, {}).status()).find("above 0 and at most 1"), std::string::npos);
+  EXPECT_FALSE(load_config({"--kv-tau", "0"}, {}).ok());
+  EXPECT_FALSE(load_config({"--kv-tau", "nan"}, {}).ok());
+  EXPECT_FALSE(load_config({"--kv-tau-v", "much"}, {}).ok());
   EXPECT_FALSE(load_config({}, {"ASSAY_ENABLE_PREFIX_CACHING=maybe"}).ok());
   EXPECT_FALSE(load_config({"--config", write_file(R"({"metrics_auth": "true"})")}, {}).ok());
   EXPECT_FALSE(load_config({"--config", write_file(R"({"port": true})")}, {}).ok());
   EXPECT_FALSE(load_config({"--config", "/no/such/file"}, {}).ok());
   EXPECT_FALSE(load_config({"--config", write_file("[]")}, {}).ok());
+}
+
+TEST(Config, TheMetersFlagsReachTheEngine) {
+  const std::string file = write_file(R"({"kv_tau": 0.125, "kv_gate": "off"})");
+  const auto loaded = load_config({"--config", file, "--kv-radius", "both", "--kv-bound", "f", "--kv-tau-v", "0.01", "--kv-delta",
+                                   "1e-3", "--no-kv-balance", "--no-kv-rotation", "--kv-outlier-pairs", "4",
+                                   "--kv-dither-stream", "per-slot", "--kv-prefill-meter", "all", "--kv-seed", "7"},
+                                  {"ASSAY_KV_TELEMETRY=summary", "ASSAY_KV_POOL=witcert"});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const EngineConfig engine = engine_config(loaded->config);
+  EXPECT_EQ(engine.kv_tau, 0.125);
+  EXPECT_EQ(engine.kv_gate, "off");
+  EXPECT_EQ(engine.kv_radius, "both");
+  EXPECT_EQ(engine.kv_bound, "f");
+  EXPECT_EQ(engine.kv_tau_v, 0.01);
+  EXPECT_EQ(engine.kv_delta, 1e-3);
+  EXPECT_FALSE(engine.kv_balance);
+  EXPECT_FALSE(engine.kv_rotation);
+  EXPECT_EQ(engine.kv_outlier_pairs, 4);
+  EXPECT_EQ(engine.kv_dither_stream, "per-slot");
+  EXPECT_EQ(engine.kv_prefill_meter, "all");
+  EXPECT_EQ(engine.kv_telemetry, "summary");
+  EXPECT_EQ(engine.kv_pool, "witcert");
+  EXPECT_EQ(engine.kv_seed, 7u);
+  EXPECT_EQ(config_json(loaded->config)["kv_tau"], 0.125);
+  EXPECT_EQ(config_json(loaded->config)["kv_seed"], "(hidden)");
+}
+
+TEST(Config, RepairIsRefusedUntilThereIsABackingStore) {
+  ServeConfig config;
+  config.model = ::testing::TempDir();
+  EXPECT_TRUE(check_config(config).ok());
+  config.kv_gate = "repair";
+  EXPECT_NE(message(check_config(config)).find("--kv-gate repair needs a backing store"), std::string::npos);
 }
 
 TEST(Config, ListsAndBooleans) {

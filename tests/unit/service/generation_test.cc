@@ -222,19 +222,49 @@ TEST(Generation, Case69DroppingItCancels) {
   EXPECT_EQ(fixture.engine->cancelled, 1);
 }
 
-TEST(Generation, CertificateOfTheExactPool) {
-  ServiceFixture fixture(says("hey"));
+CertificateReport sequence_report(int64_t certified, double raw, int32_t step) {
+  CertificateReport report;
+  report.pool = "certified";
+  report.certified = true;
+  report.decode.metered = report.decode.certified = certified;
+  report.worst = {.bound = std::min(1.0, raw), .raw = raw, .layer = 1, .head = 2, .step = step};
+  return report;
+}
+
+TEST(Generation, CertificateOfARequestIsThatOfItsSequences) {
+  ServiceFixture fixture([](const Request& request, ScriptedStream& stream) {
+    ASSERT_TRUE(request.certificate.report);
+    EXPECT_EQ(request.certificate.tau, 0.1);
+    for (int32_t sequence = 0; sequence < 2; ++sequence) {
+      Event end = end_event(sequence, FinishReason::kLength);
+      end.certificate = sequence_report(10 + sequence, sequence == 0 ? 3.0 : 2.0, 5 + sequence);
+      if (sequence == 1) {
+        end.certificate->decode.risk_ranked = 1;
+        end.certificate->certified = false;
+      }
+      stream.push(end);
+    }
+  });
   GenerateRequest request = prompt_request("x");
+  request.n = 2;
   request.certificate = CertificateOptions{};
   request.certificate->report = true;
+  request.certificate->tau = 0.1;
   auto generation = start(fixture, request);
   generation->take();
-  const auto report = generation->certificate();
+  const auto& report = generation->certificate();
   ASSERT_TRUE(report.has_value());
-  EXPECT_TRUE(report->certified);
-  EXPECT_EQ(report->decode.exact, 2 * 3 * 3);  // layers x heads x (4 tokens - 1)
-  request.certificate->tau = 0.5;
-  EXPECT_EQ(describe_error(fixture.service->generate(request).status()).param, "certificate.tau");
+  EXPECT_FALSE(report->certified);
+  EXPECT_EQ(report->decode.certified, 21);
+  EXPECT_EQ(report->decode.risk_ranked, 1);
+  EXPECT_EQ(report->worst.raw, 3.0);
+  EXPECT_EQ(report->worst.step, 5);
+}
+
+TEST(Generation, TheEnginesRefusalNamesTheKeyOfTheCertificate) {
+  ServiceFixture fixture(nullptr);
+  fixture.engine->submit_status = absl::InvalidArgumentError("certificate.tau must be above 0");
+  EXPECT_EQ(describe_error(fixture.service->generate(prompt_request("x")).status()).param, "certificate.tau");
 }
 
 }  // namespace
