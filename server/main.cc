@@ -7,6 +7,7 @@
 #include "server/commands.h"
 #include "server/config/load.h"
 #include "server/sweep/sweep.h"
+#include "server/verify/verify.h"
 
 namespace assay {
 namespace {
@@ -25,6 +26,7 @@ struct Command {
 constexpr Command kCommands[] = {
     {"serve", "serve a model folder over HTTP", run_serve},
     {"sweep", "measure a server at several levels of load", run_sweep},
+    {"verify", "check the KV cache's meter on this machine", run_verify_command},
     {"doctor", "check this machine and a model folder", run_doctor},
     {"version", "print the version", run_version},
 };
