@@ -39,7 +39,8 @@ def test_the_stream_helper(client):
 
 
 def test_n_seed_and_logprobs(client):
-    fields = dict(model="tiny", messages=MESSAGES, temperature=1.5, max_tokens=12, seed=5, n=3, logprobs=True, top_logprobs=3)
+    story = [{"role": "user", "content": "Tell me a story."}]
+    fields = dict(model="tiny", messages=story, temperature=2, max_tokens=12, seed=5, n=3, logprobs=True, top_logprobs=3)
     first, second = (client.chat.completions.create(**fields) for _ in range(2))
     assert [choice.index for choice in first.choices] == [0, 1, 2]
     assert [choice.message.content for choice in first.choices] == [choice.message.content for choice in second.choices]
