@@ -1,8 +1,4 @@
-"""Runs every script of tests/lint and writes one JUnit case each.
-
-  run_lint.py OUT.xml                     run the lints
-  run_lint.py --failed OUT.xml MESSAGE    write one failed case: a stage that could not even start
-"""
+"""Runs every script of tests/lint and writes one JUnit case each: run_lint.py OUT.xml. Exit status 1 when one failed."""
 import pathlib
 import subprocess
 import sys
@@ -20,17 +16,15 @@ def write(path: str, cases) -> None:
     ElementTree.ElementTree(suite).write(path)
 
 
-def main() -> None:
-    if sys.argv[1] == "--failed":
-        write(sys.argv[2], [(sys.argv[3], sys.argv[3])])
-        return
+def main() -> int:
     cases = []
     for script in sorted(LINT.glob("*.py")):
         run = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
         print("  ", run.stdout.strip().splitlines()[-1] if run.stdout.strip() else script.name)
         cases.append((script.name, (run.stdout + run.stderr) if run.returncode else None))
     write(sys.argv[1], cases)
+    return 1 if any(failure for _, failure in cases) else 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
