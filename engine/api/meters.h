@@ -1,5 +1,5 @@
-// What the meter of a pool has seen since start, per (layer, query head). One snapshot is consistent in itself; totals never
-// decrease. How to read it: docs/metrics.md.
+// What the meter of a pool has seen since start, per (layer, query head). One snapshot is consistent in itself; totals
+// never decrease. How to read it: docs/metrics.md.
 //
 // Threads: values.
 #pragma once
@@ -28,8 +28,9 @@ struct HeadSnapshot {
 
 // Of all heads.
 struct MeterHistogram {
-  std::vector<int64_t> counts;  // counts[i]: cells with a bound <= MeterSnapshot::bucket_edges[i]; the last entry: the rest
-  double sum = 0;               // of finite bounds
+  std::vector<int64_t>
+      counts;      // counts[i]: cells with a bound <= MeterSnapshot::bucket_edges[i]; the last entry: the rest
+  double sum = 0;  // of finite bounds
 };
 
 struct MeterSnapshot {

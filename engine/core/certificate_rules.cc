@@ -11,8 +11,8 @@ namespace {
 
 constexpr int32_t kSampleStride = 64;
 
-// Shares of delta. Most of it goes to decode steps, which is what a certificate is about: kappa^2 grows by 2 ln(1 / 0.8)
-// there, half a percent of the radius.
+// Shares of delta. Most of it goes to decode steps, which is what a certificate is about: kappa^2 grows by 2 ln(1 /
+// 0.8) there, half a percent of the radius.
 constexpr double kDecodeShare = 0.8, kPrefillShare = 0.1, kAgainShare = 0.1;
 
 int32_t prefill_stride(const std::string& prefill_meter) {
@@ -27,8 +27,9 @@ std::string guarantee_of(const EngineConfig& config) {
 
 absl::Status check_tightens(const char* field, std::optional<double> value, double limit) {
   if (!value || (*value > 0.0 && *value <= limit)) return absl::OkStatus();
-  return absl::InvalidArgumentError(fmt::format(
-      "{} must be above 0 and at most the server's own {} (a request may only tighten it), got {}", field, limit, *value));
+  return absl::InvalidArgumentError(
+      fmt::format("{} must be above 0 and at most the server's own {} (a request may only tighten it), got {}", field,
+                  limit, *value));
 }
 
 float float_down(double value) {
@@ -57,16 +58,20 @@ CertificateRules certificate_rules(const EngineConfig& config, const ModelInfo& 
 absl::Status check_certificate(const CertificateOptions& options, const CertificateRules& rules) {
   using Policy = CertificateOptions::Policy;
   if (absl::Status status = check_tightens("certificate.tau", options.tau, rules.tau); !status.ok()) return status;
-  if (absl::Status status = check_tightens("certificate.delta", options.delta, rules.delta); !status.ok()) return status;
-  if (!rules.has_meter || options.policy == Policy::kServer || options.policy == Policy::kObserve) return absl::OkStatus();
+  if (absl::Status status = check_tightens("certificate.delta", options.delta, rules.delta); !status.ok())
+    return status;
+  if (!rules.has_meter || options.policy == Policy::kServer || options.policy == Policy::kObserve)
+    return absl::OkStatus();
   const char* name = options.policy == Policy::kRepair ? "repair" : "exact";
-  return absl::InvalidArgumentError(fmt::format(
-      "certificate.policy \"{}\" needs exact rows to read, and this server keeps none beside its {} pool; \"observe\" is served",
-      name, rules.pool));
+  return absl::InvalidArgumentError(
+      fmt::format("certificate.policy \"{}\" needs exact rows to read, and this server keeps none beside its {} pool; "
+                  "\"observe\" is served",
+                  name, rules.pool));
 }
 
 double local_delta(double delta, const Request& request, const CertificateRules& rules, const MeteredSlice& slice) {
-  const double generated = std::max(request.sampling.max_tokens, 1), prompt = static_cast<double>(request.prompt.size());
+  const double generated = std::max(request.sampling.max_tokens, 1),
+               prompt = static_cast<double>(request.prompt.size());
   double share = slice.decode ? kDecodeShare : kPrefillShare;
   double positions = slice.decode ? generated : prompt;
   if (slice.preemptions > 0) {  // 1/2, 1/4, ... of what is set aside for computing everything again

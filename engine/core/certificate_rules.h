@@ -29,8 +29,8 @@ struct CertificateRules {
 
 CertificateRules certificate_rules(const EngineConfig& config, const ModelInfo& model, const PoolInfo& pool);
 
-// A request may only tighten tau and delta. Exact pools honour every policy, others `observe` alone: the others need exact
-// rows to go back to.
+// A request may only tighten tau and delta. Exact pools honour every policy, others `observe` alone: the others need
+// exact rows to go back to.
 absl::Status check_certificate(const CertificateOptions& options, const CertificateRules& rules);
 
 // Which share of a request's delta a slice spends.

@@ -43,10 +43,14 @@ CertificateWorst worst_of(const kv::WorstCell& cell, int32_t num_prompt) {
 
 const char* policy_name(CertificateOptions::Policy policy, const CertificateRules& rules) {
   switch (policy) {
-    case CertificateOptions::Policy::kObserve: return "observe";
-    case CertificateOptions::Policy::kRepair: return "repair";
-    case CertificateOptions::Policy::kExact: return "exact";
-    case CertificateOptions::Policy::kServer: break;
+    case CertificateOptions::Policy::kObserve:
+      return "observe";
+    case CertificateOptions::Policy::kRepair:
+      return "repair";
+    case CertificateOptions::Policy::kExact:
+      return "exact";
+    case CertificateOptions::Policy::kServer:
+      break;
   }
   return rules.has_meter ? rules.policy.c_str() : "exact";  // what an exact pool does by itself
 }
@@ -78,8 +82,7 @@ CertificateReport CertificateTally::report(const Request& request, const Certifi
   report.prefill_stride = rules.prefill_stride;
   report.worst = worst_of(sum_.worst[kDecode], num_prompt);
   report.worst_value = worst_of(sum_.worst_value[kDecode], num_prompt);
-  report.certified =
-      rules.guarantee != "none" && report.decode.conditional == 0 && report.decode.risk_ranked == 0;
+  report.certified = rules.guarantee != "none" && report.decode.conditional == 0 && report.decode.risk_ranked == 0;
   return report;
 }
 

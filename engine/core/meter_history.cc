@@ -7,7 +7,8 @@
 namespace assay {
 namespace {
 
-static_assert(kNumMeterPhases == kv::kNumPhases && static_cast<int>(MeterPhase::kDecode) == static_cast<int>(kv::Phase::kDecode));
+static_assert(kNumMeterPhases == kv::kNumPhases &&
+              static_cast<int>(MeterPhase::kDecode) == static_cast<int>(kv::Phase::kDecode));
 
 void add_buckets(const uint32_t (&buckets)[kv::kNumMeterBuckets + 1], double sum, MeterHistogram& histogram) {
   histogram.counts.resize(kv::kNumMeterBuckets + 1);
@@ -17,7 +18,9 @@ void add_buckets(const uint32_t (&buckets)[kv::kNumMeterBuckets + 1], double sum
 
 }  // namespace
 
-bool MeterHistory::due(TimePoint now) const { return !last_take_ || now - *last_take_ >= std::chrono::seconds(1); }
+bool MeterHistory::due(TimePoint now) const {
+  return !last_take_ || now - *last_take_ >= std::chrono::seconds(1);
+}
 
 void MeterHistory::take(const std::vector<kv::HeadMeter>& heads, TimePoint now) {
   last_take_ = now;

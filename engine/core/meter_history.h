@@ -1,7 +1,7 @@
 // The meter's tallies as the host knows them: totals since start, and worst values over the last minute.
 //
-// Owns: copies of numbers that the executor keeps on its device. Threads: due and take by the engine thread, snapshot by any.
-// Errors: none.
+// Owns: copies of numbers that the executor keeps on its device. Threads: due and take by the engine thread, snapshot
+// by any. Errors: none.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// Bounds of total variation against adversaries: logits, radii and errors within the radii are chosen to hurt; the truth is
-// computed in long double.
+// Bounds of total variation against adversaries: logits, radii and errors within the radii are chosen to hurt; the
+// truth is computed in long double.
 #include <cmath>
 #include <numeric>
 
@@ -22,8 +22,8 @@ std::vector<float> hostile_logits(TrialRandom& random, size_t count) {
   std::vector<float> logits(count);
   const double spread = random.below(4) == 0 ? 0.0 : 4 * random.uniform();
   for (float& logit : logits) logit = static_cast<float>(spread * random.normal());
-  if (random.below(2) == 0) logits[0] += static_cast<float>(25 * random.uniform());                 // one dominates
-  if (random.below(3) == 0) logits.back() = logits[0] - static_cast<float>(random.uniform());       // or two
+  if (random.below(2) == 0) logits[0] += static_cast<float>(25 * random.uniform());            // one dominates
+  if (random.below(3) == 0) logits.back() = logits[0] - static_cast<float>(random.uniform());  // or two
   return logits;
 }
 
@@ -32,7 +32,7 @@ std::vector<float> hostile_radii(TrialRandom& random, size_t count) {
   const double size = std::pow(10.0, random.below(6) == 0 ? -15 + 15 * random.uniform() : -4 + 5 * random.uniform());
   const uint64_t shape = random.below(5);
   for (float& radius : radii) {
-    double c = size;                                        // equal
+    double c = size;  // equal
     if (shape == 1) c = size * (1 + 0.01 * random.uniform());
     if (shape == 2) c = size * random.uniform();
     if (shape == 3) c = random.uniform() < 0.4 ? 0 : size * std::pow(10.0, -3 * random.uniform());  // some are exact
@@ -84,9 +84,8 @@ long double true_tv(const Tokens& tokens) {
   const long double mean = shift_sum / served_sum;
   long double distance = 0;
   for (size_t t = 0; t < count; ++t) {
-    distance += mean > -0.5L
-                    ? served[t] / served_sum * std::fabs(shift[t] - mean) / (1 + mean)
-                    : std::fabs(served[t] * std::exp(-tokens.error[t]) / exact_sum - served[t] / served_sum);
+    distance += mean > -0.5L ? served[t] / served_sum * std::fabs(shift[t] - mean) / (1 + mean)
+                             : std::fabs(served[t] * std::exp(-tokens.error[t]) / exact_sum - served[t] / served_sum);
   }
   return distance / 2;
 }
@@ -119,10 +118,11 @@ float page_bound(const Tokens& tokens) {
   return kv::page_worst_case(pages.data(), count, kv::Raise<float>::kExponential);
 }
 
-// A formula that was proposed and is wrong: weighted dispersion of the radii plus a second-order term. With equal radii the
-// first vanishes, but errors of opposite sign still move TV in first order.
+// A formula that was proposed and is wrong: weighted dispersion of the radii plus a second-order term. With equal radii
+// the first vanishes, but errors of opposite sign still move TV in first order.
 VerifyCheck counterexample() {
-  VerifyCheck check{"counterexample", "the rejected formula is below the true TV at p = (1/2, 1/2), c = 0.1; the meter is not"};
+  VerifyCheck check{"counterexample",
+                    "the rejected formula is below the true TV at p = (1/2, 1/2), c = 0.1; the meter is not"};
   const Tokens tokens{{0.0f, 0.0f}, {0.1f, 0.1f}, {0.1f, -0.1f}};
   const long double c = tokens.radius[0], truth = true_tv(tokens);
   const long double rejected = 0.5L * std::exp(2 * c) * c * std::expm1(c);
@@ -148,7 +148,8 @@ std::vector<VerifyCheck> verify_bounds(const VerifyOptions& options) {
     count(best, truth, kv::meter(in, BoundKind::kBest, 0.0f).raw);
     count(half, truth, kv::tanh_half(in.c));
     count(page, truth, page_bound(tokens));
-    if (!kv::is_finite(in.b1)) continue;  // the sums left the arithmetic: the meter says infinity, nothing else is asked
+    if (!kv::is_finite(in.b1))
+      continue;  // the sums left the arithmetic: the meter says infinity, nothing else is asked
     count(e, truth, kv::e_form(in.b1));
     count(inverse, truth, kv::one_minus_inverse(in.b1));
     count(f, truth, kv::box_bound(in.b1, in.c));

@@ -1,5 +1,5 @@
-// Stored rows against the exact ones: what a witness, rho and a scale promise, for hostile rows and for queries along the
-// residual, the worst direction there is.
+// Stored rows against the exact ones: what a witness, rho and a scale promise, for hostile rows and for queries along
+// the residual, the worst direction there is.
 #include <cmath>
 
 #include "engine/verify/rows.h"
@@ -55,7 +55,8 @@ StoredRow store_key(const CertifiedHead& head, const Row& key) {
 Row query_along_residual(const CertifiedHead& head, const Row& key, const StoredRow& stored) {
   std::vector<double> exact(key.size());
   for (size_t c = 0; c < key.size(); ++c) exact[c] = static_cast<double>(key[c]) / head.lambda[c];
-  const std::vector<double> residual = rotated_back(head.signs, residual_of(stored.decoded, rotated(head.signs, exact)));
+  const std::vector<double> residual =
+      rotated_back(head.signs, residual_of(stored.decoded, rotated(head.signs, exact)));
   const double size = static_cast<double>(norm(residual));
   Row query(key.size());
   for (size_t c = 0; c < key.size(); ++c) {
@@ -65,7 +66,8 @@ Row query_along_residual(const CertifiedHead& head, const Row& key, const Stored
 }
 
 // The logit in float over eight lanes against the exact one of the model's query and key.
-void check_key(const CertifiedHead& head, const Row& key, const StoredRow& stored, const Row& query, VerifyCheck& check) {
+void check_key(const CertifiedHead& head, const Row& key, const StoredRow& stored, const Row& query,
+               VerifyCheck& check) {
   const float softmax_scale = 1.0f / std::sqrt(static_cast<float>(head.d));
   Row q(query.size());
   kv::transform_query(head.transform(), query.data(), q.data());
@@ -74,8 +76,9 @@ void check_key(const CertifiedHead& head, const Row& key, const StoredRow& store
   float sum = 0;
   for (const float lane : lanes) sum += lane;
   const float logit = sum * kv::half_to_float(stored.side.scale) * softmax_scale;
-  const float radius = kv::witness_factor(softmax_scale, kv::norm_up(q.data(), head.d), kv::transform_margins(head.transform())) *
-                       kv::half_to_float(stored.side.bound);
+  const float radius =
+      kv::witness_factor(softmax_scale, kv::norm_up(q.data(), head.d), kv::transform_margins(head.transform())) *
+      kv::half_to_float(stored.side.bound);
   count(check, std::fabs(logit - static_cast<long double>(softmax_scale) * dot(query, key)), radius);
 }
 
@@ -120,12 +123,14 @@ struct Scheme {
 
 constexpr Scheme kSchemes[] = {
     {"rtn-int8", kv::kTokenTile, kv::rtn_int8_bytes, kv::rtn_int8_encode, kv::rtn_int8_decode},
-    {"rtn-int8-tensor", kv::kTokenTile, kv::rtn_int8_tensor_bytes, kv::rtn_int8_tensor_encode, kv::rtn_int8_tensor_decode},
+    {"rtn-int8-tensor", kv::kTokenTile, kv::rtn_int8_tensor_bytes, kv::rtn_int8_tensor_encode,
+     kv::rtn_int8_tensor_decode},
     {"fp8-e4m3", kv::kTokenTile, kv::fp8_e4m3_bytes, kv::fp8_e4m3_encode, kv::fp8_e4m3_decode},
     {"rtn-int4", kv::kTokenTile, kv::rtn_int4_bytes, kv::rtn_int4_encode, kv::rtn_int4_decode},
     {"kivi-2", kv::kChannelTile, kv::kivi_2_bytes, kv::kivi_2_encode, kv::kivi_2_decode},
     {"kvquant-4", kv::kChannelTile, kv::kvquant_4_bytes, kv::kvquant_4_encode, kv::kvquant_4_decode},
-    {"stochastic-int8", kv::kTokenTile, kv::stochastic_int8_bytes, kv::stochastic_int8_encode, kv::stochastic_int8_decode},
+    {"stochastic-int8", kv::kTokenTile, kv::stochastic_int8_bytes, kv::stochastic_int8_encode,
+     kv::stochastic_int8_decode},
     {"identity", kv::kTokenTile, kv::identity_bytes, kv::identity_encode, kv::identity_decode},
 };
 
@@ -190,7 +195,8 @@ VerifyCheck check_scheme(const Scheme& scheme, TrialRandom& random, int64_t tile
 
 std::vector<VerifyCheck> verify_codecs(const VerifyOptions& options) {
   VerifyCheck key{"certified.witness", "logit error, the kernel's arithmetic included, <= |q'| w / sqrt(d)"},
-      value{"certified.rho", "|v^' - R v| <= rho"}, steps{"witcert.step", "a channel errs by half a step at most: nothing clips"},
+      value{"certified.rho", "|v^' - R v| <= rho"},
+      steps{"witcert.step", "a channel errs by half a step at most: nothing clips"},
       radius{"witcert.rho", "|v^ - v| <= sqrt(sum of 32 s^2) / 2"};
   TrialRandom random(options.seed + 2);
   const int64_t trials = std::max<int64_t>(options.trials / 100, 1);
@@ -207,7 +213,8 @@ std::vector<VerifyCheck> verify_codecs(const VerifyOptions& options) {
     check_groups(row, d, head.xi.data(), steps, radius);
   }
   std::vector<VerifyCheck> checks{key, value, steps, radius};
-  for (const Scheme& scheme : kSchemes) checks.push_back(check_scheme(scheme, random, std::max<int64_t>(trials / 50, 3)));
+  for (const Scheme& scheme : kSchemes)
+    checks.push_back(check_scheme(scheme, random, std::max<int64_t>(trials / 50, 3)));
   return checks;
 }
 

@@ -18,14 +18,17 @@ std::vector<float> hostile_row(TrialRandom& random, int head_dim) {
       row.assign(row.size(), 0.0f);
       row[channel()] = static_cast<float>(size);
       break;
-    case 2: row.assign(row.size(), static_cast<float>(size)); break;
+    case 2:
+      row.assign(row.size(), static_cast<float>(size));
+      break;
     case 3:
       for (size_t i = 0; i < row.size() / 2; ++i) row[i] *= 1e-4f;
       break;
     case 4:
       for (float& x : row) x = std::copysign(static_cast<float>(size), x);
       break;
-    default: break;
+    default:
+      break;
   }
   return row;
 }

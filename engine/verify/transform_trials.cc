@@ -16,7 +16,9 @@ std::vector<double> difference(const Row& a, const std::vector<double>& b) {
   return out;
 }
 
-std::vector<double> as_double(const Row& x) { return std::vector<double>(x.begin(), x.end()); }
+std::vector<double> as_double(const Row& x) {
+  return std::vector<double>(x.begin(), x.end());
+}
 
 }  // namespace
 

@@ -1,4 +1,5 @@
-// What a request is told of the meter, and what the engine tells operations: against an executor whose meter is a script.
+// What a request is told of the meter, and what the engine tells operations: against an executor whose meter is a
+// script.
 #include <cmath>
 #include <functional>
 
@@ -269,9 +270,11 @@ TEST_F(CertificateTest, StepsRunAgainCountAgain) {
   ASSERT_EQ(one.last->usage.preemptions + two.last->usage.preemptions, 1);
   const CertificateReport& again = *(one.last->usage.preemptions ? one : two).last->certificate;
   EXPECT_GT(again.decode.metered + again.prefill.metered, 6 + 7);
-  // Whoever leaves is named once, in the plan after: the preempted one, then (when another plan follows) those that ended.
+  // Whoever leaves is named once, in the plan after: the preempted one, then (when another plan follows) those that
+  // ended.
   std::vector<int64_t> named;
-  for (const StepPlan& plan : metered_->plans) named.insert(named.end(), plan.ended_sequences.begin(), plan.ended_sequences.end());
+  for (const StepPlan& plan : metered_->plans)
+    named.insert(named.end(), plan.ended_sequences.begin(), plan.ended_sequences.end());
   EXPECT_THAT(named, testing::ElementsAre(1, 0));
 }
 
@@ -353,11 +356,13 @@ TEST_F(CertificateTest, RefusesSettingsThatMakeNoSense) {
     EXPECT_TRUE(absl::IsInvalidArgument(engine.status()));
     return std::string(engine.status().message());
   };
-  EXPECT_THAT(refused([](EngineConfig& c) { c.kv_gate = "repair"; }), HasSubstr("kv_gate repair needs a backing store"));
+  EXPECT_THAT(refused([](EngineConfig& c) { c.kv_gate = "repair"; }),
+              HasSubstr("kv_gate repair needs a backing store"));
   EXPECT_THAT(refused([](EngineConfig& c) { c.kv_tau = 0; }), HasSubstr("kv_tau must be above 0"));
   EXPECT_THAT(refused([](EngineConfig& c) { c.kv_tau_v = NAN; }), HasSubstr("kv_tau_v"));
   EXPECT_THAT(refused([](EngineConfig& c) { c.kv_delta = 1.5; }), HasSubstr("kv_delta must be above 0 and at most 1"));
-  EXPECT_THAT(refused([](EngineConfig& c) { c.kv_radius = "hope"; }), HasSubstr("kv_radius must be one of witness, dither, both"));
+  EXPECT_THAT(refused([](EngineConfig& c) { c.kv_radius = "hope"; }),
+              HasSubstr("kv_radius must be one of witness, dither, both"));
   EXPECT_THAT(refused([](EngineConfig& c) { c.kv_bound = "g"; }), HasSubstr("kv_bound"));
 }
 
