@@ -1,5 +1,6 @@
 """The command line itself."""
 import json
+import pathlib
 import subprocess
 
 import pytest
@@ -26,7 +27,6 @@ def test_help_version_and_unknown_commands():
     (["serve", "/no/such"], {}, "no such folder"),
     (["serve", "/tmp", "--prot", "1"], {}, "--prot"),
     (["serve", "/tmp", "--port", "x"], {}, "--port"),
-    (["serve", "/tmp", "--kv-pool", "tiered"], {}, "one of: exact"),
     (["serve", "/tmp", "--config", "/no/such.json"], {}, "cannot be read"),
     (["serve", "/tmp", "--ssl-keyfile", "/etc/hostname"], {}, "--ssl-certfile"),
     (["serve", "/tmp"], {"ASSAY_MAX_NUM_SEQ": "5"}, "ASSAY_MAX_NUM_SEQ"),
@@ -62,3 +62,9 @@ def test_doctor(scripted_folder, scripted):
     assert good.returncode == 0 and "weights" in good.stdout
     assert "BAD" in run("doctor", scripted_folder, "--port", scripted.port).stdout
     assert run("doctor", "/no/such").returncode == 1
+
+
+def test_an_unknown_pool_is_refused_with_the_names_there_are():
+    tiny = pathlib.Path(__file__).resolve().parents[1] / "data" / "models" / "tiny"
+    result = run("serve", str(tiny), "--port", "0", "--kv-pool", "no-such-pool")
+    assert result.returncode == 1 and "no-such-pool" in result.stderr and "exact" in result.stderr

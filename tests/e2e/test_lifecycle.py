@@ -68,8 +68,10 @@ def test_case_71_health_while_the_queue_is_full(random_folder):
 
 def test_case_75_overflow_is_refused_at_once(random_folder):
     with RunningServer(random_folder, *DUMMY, "--max-num-seqs", "1", "--max-num-queued-reqs", "3") as server:
-        running = [begin(server, {**ENDLESS, "stream": True}) for _ in range(4)]
-        eventually(lambda: server.metric("assay_num_requests_running") == 1 and server.metric("assay_num_requests_waiting") == 3)
+        running = [begin(server, {**ENDLESS, "stream": True})]
+        eventually(lambda: server.metric("assay_num_requests_running") == 1)  # it holds no place of the queue any more
+        running += [begin(server, {**ENDLESS, "stream": True}) for _ in range(3)]
+        eventually(lambda: server.metric("assay_num_requests_waiting") == 3)
         start = time.monotonic()
         reply = server.post("/v1/completions", {"prompt": "b"})
         assert reply.status == 429 and time.monotonic() - start < 1

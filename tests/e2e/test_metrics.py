@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_classic
 
-from running_server import RunningServer
+from running_server import RunningServer, eventually
 
 VLLM_NAMES = """num_requests_running num_requests_waiting kv_cache_usage_perc gpu_cache_usage_perc cache_config_info
 prompt_tokens_total generation_tokens_total request_success_total num_preemptions_total prefix_cache_queries_total
@@ -113,7 +113,8 @@ def test_case_96_histograms_add_up(busy):
 
 
 def test_http_and_process_metrics(busy):
-    assert value(busy, "http_requests_total", handler="/v1/completions", method="POST", status="200") == REQUESTS
+    # A request is counted once its reply is out, a moment after the client has it.
+    eventually(lambda: value(busy, "http_requests_total", handler="/v1/completions", method="POST", status="200") == REQUESTS)
     assert value(busy, "http_requests_total", handler="/v1/completions", status="400") == 2
     busy.get("/some/random/path")
     assert value(busy, "http_requests_total", handler="none", status="404") >= 1
