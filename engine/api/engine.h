@@ -35,6 +35,10 @@ class Engine {
   // From now on submit says Unavailable; what runs goes on. Idempotent.
   virtual void drain() = 0;
 
+  // Ends every sequence, running or waiting, with FinishReason::kAbort; those submitted meanwhile too. Returns at once, the
+  // endings follow within a step.
+  virtual void abort_all() = 0;
+
   virtual EngineStats stats() const = 0;
   virtual MeterSnapshot meters() const { return {}; }  // of the last second; empty for pools without a meter
   virtual const ModelInfo& model() const = 0;

@@ -23,7 +23,7 @@ struct SamplingParams {
   float min_p = 0.0f;        // [0, 1], relative to the largest probability
   std::optional<uint64_t> seed;
 
-  float repetition_penalty = 1.0f;  // over prompt and output, > 0
+  float repetition_penalty = 1.0f;  // over prompt and output, [0.01, 100]
   float presence_penalty = 0.0f;    // over output, [-2, 2]
   float frequency_penalty = 0.0f;   // over output, [-2, 2]
   std::vector<std::pair<int32_t, float>> logit_bias;  // (token id, added logit)

@@ -1,4 +1,6 @@
-// Counters and gauges of a running engine; one snapshot is consistent in itself. Totals never decrease.
+// Counters and gauges of a running engine. Totals never decrease. One snapshot is of one moment between steps, but for the queue
+// (num_waiting, rejected_queue_full_total), which is read a moment later: a sequence that is just starting may be in neither
+// num_waiting nor num_running.
 #pragma once
 
 #include <array>

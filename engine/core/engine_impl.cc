@@ -75,7 +75,8 @@ RequestLimits request_limits(const EngineConfig& config, const Executor& executo
           .max_model_len = config.max_model_len,
           .max_kv_tokens = executor.pool().num_pages * executor.pool().block_size,
           .max_logprobs = config.max_logprobs,
-          .max_num_queued_reqs = config.max_num_queued_reqs};
+          .max_num_queued_reqs = config.max_num_queued_reqs,
+          .eos_token_ids = executor.model().eos_token_ids};
 }
 
 KvCacheOptions cache_options(const EngineConfig& config, const PoolInfo& pool, const EngineOptions& options) {
@@ -143,6 +144,8 @@ absl::StatusOr<std::unique_ptr<Stream>> EngineImpl::submit(Request request) {
 void EngineImpl::drain() {
   inbox_->refuse(absl::UnavailableError("the server is shutting down and takes no new requests"));
 }
+
+void EngineImpl::abort_all() { inbox_->post({.kind = StreamCommand::kAbortAll}); }
 
 void EngineImpl::run() {
   while (!inbox_->closed() && (!loop_.idle() || inbox_->wait())) loop_.step();

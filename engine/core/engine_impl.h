@@ -36,6 +36,7 @@ class EngineImpl : public Engine {
 
   absl::StatusOr<std::unique_ptr<Stream>> submit(Request request) override;
   void drain() override;
+  void abort_all() override;
   EngineStats stats() const override { return loop_.stats(); }
   MeterSnapshot meters() const override { return loop_.meters(); }
   const ModelInfo& model() const override { return loop_.executor().model(); }

@@ -173,6 +173,7 @@ void EngineLoop::accept(Submission submission) {
 }
 
 void EngineLoop::obey(const StreamCommand& command) {
+  if (command.kind == StreamCommand::kAbortAll) return end_all(FinishReason::kAbort, absl::OkStatus());
   const auto found = requests_.find(command.stream_id);
   if (found == requests_.end()) return;  // it ended meanwhile
   std::vector<Sequence*> targets;

@@ -30,8 +30,8 @@ struct Submission {
 };
 
 struct StreamCommand {
-  int64_t stream_id = 0;
-  enum Kind { kStop, kCancel } kind = kCancel;
+  int64_t stream_id = 0;  // of kStop and kCancel
+  enum Kind { kStop, kCancel, kAbortAll } kind = kCancel;
   int32_t sequence = 0;  // of kStop
 };
 

@@ -1,8 +1,6 @@
 #include "engine/core/request_check.h"
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <string>
 
 #include "fmt/format.h"
@@ -12,7 +10,9 @@ namespace {
 
 constexpr int32_t kMaxSequences = 128;
 constexpr float kMaxBias = 100.0f;
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+// Beyond these a penalised logit may overflow, and nothing can be sampled.
+constexpr float kMinRepetitionPenalty = 0.01f;
+constexpr float kMaxRepetitionPenalty = 100.0f;
 
 template <typename... Args>
 absl::Status invalid(fmt::format_string<Args...> format, Args&&... args) {
@@ -26,8 +26,7 @@ absl::Status check_between(const char* field, float value, float low, float high
 }
 
 absl::Status check_above_zero(const char* field, float value, float high) {
-  if (value > 0.0f && value <= high && std::isfinite(value)) return absl::OkStatus();
-  if (high == kInfinity) return invalid("{} must be a finite number above 0, got {}", field, value);
+  if (value > 0.0f && value <= high) return absl::OkStatus();
   return invalid("{} must be above 0 and at most {}, got {}", field, high, value);
 }
 
@@ -72,7 +71,8 @@ absl::Status check_numbers(const SamplingParams& sampling) {
   status.Update(check_between("temperature", sampling.temperature, 0.0f, 2.0f));
   status.Update(check_above_zero("top_p", sampling.top_p, 1.0f));
   status.Update(check_between("min_p", sampling.min_p, 0.0f, 1.0f));
-  status.Update(check_above_zero("repetition_penalty", sampling.repetition_penalty, kInfinity));
+  status.Update(check_between("repetition_penalty", sampling.repetition_penalty, kMinRepetitionPenalty,
+                              kMaxRepetitionPenalty));
   status.Update(check_between("presence_penalty", sampling.presence_penalty, -2.0f, 2.0f));
   status.Update(check_between("frequency_penalty", sampling.frequency_penalty, -2.0f, 2.0f));
   if (sampling.top_k < -1)
@@ -89,6 +89,22 @@ absl::Status check_token_lists(const SamplingParams& sampling, int32_t vocab_siz
     if (const absl::Status status = check_token("stop_token_ids", token, vocab_size); !status.ok()) return status;
   }
   return absl::OkStatus();
+}
+
+// Before min_tokens tokens all ids that end a sequence are forbidden: one other must be left.
+absl::Status check_some_token_allowed(const SamplingParams& sampling, const RequestLimits& limits) {
+  if (sampling.min_tokens == 0) return absl::OkStatus();
+  std::vector<int32_t> forbidden = sampling.stop_token_ids;
+  if (!sampling.ignore_eos) {
+    forbidden.insert(forbidden.end(), limits.eos_token_ids.begin(), limits.eos_token_ids.end());
+  }
+  if (forbidden.size() < static_cast<size_t>(limits.vocab_size)) return absl::OkStatus();
+  std::erase_if(forbidden, [&](int32_t id) { return id < 0 || id >= limits.vocab_size; });
+  std::sort(forbidden.begin(), forbidden.end());
+  const auto num_forbidden = std::unique(forbidden.begin(), forbidden.end()) - forbidden.begin();
+  if (num_forbidden < limits.vocab_size) return absl::OkStatus();
+  return invalid("stop_token_ids must leave a token to sample: with min_tokens {} the whole vocabulary of {} is forbidden",
+                 sampling.min_tokens, limits.vocab_size);
 }
 
 absl::Status check_logprobs(const char* field, int32_t value, int32_t max_logprobs) {
@@ -112,6 +128,7 @@ absl::Status check_and_resolve(Request& request, const RequestLimits& limits,
   status.Update(check_lengths(sampling));
   status.Update(check_numbers(sampling));
   status.Update(check_token_lists(sampling, limits.vocab_size));
+  status.Update(check_some_token_allowed(sampling, limits));
   status.Update(check_logprobs("logprobs", sampling.logprobs, limits.max_logprobs));
   status.Update(check_logprobs("prompt_logprobs", sampling.prompt_logprobs, limits.max_logprobs));
   status.Update(check_sequences(request, limits));

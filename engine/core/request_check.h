@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "engine/api/request.h"
@@ -17,6 +18,7 @@ struct RequestLimits {
   int64_t max_kv_tokens = 0;  // tokens the whole KV pool can hold
   int32_t max_logprobs = 0;
   int32_t max_num_queued_reqs = 0;
+  std::vector<int32_t> eos_token_ids;  // of the model
 };
 
 // Checks every field, then resolves what is left open: top_k -1 becomes 0, max_tokens is clamped to what the context

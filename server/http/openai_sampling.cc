@@ -65,7 +65,7 @@ SamplingFields parse_sampling(Fields& fields) {
   sampling.temperature = fields.number("temperature", {0.0, 2.0});
   sampling.top_p = fields.number("top_p", {0.0, 1.0, true});
   sampling.min_p = fields.number("min_p", {0.0, 1.0});
-  sampling.repetition_penalty = fields.number("repetition_penalty", {0.0, 100.0, true});
+  sampling.repetition_penalty = fields.number("repetition_penalty", {0.01, 100.0});
   sampling.presence_penalty = fields.number("presence_penalty", {-2.0, 2.0});
   sampling.frequency_penalty = fields.number("frequency_penalty", {-2.0, 2.0});
   if (auto top_k = fields.integer("top_k", -1, INT32_MAX)) sampling.top_k = std::max<int32_t>(0, static_cast<int32_t>(*top_k));

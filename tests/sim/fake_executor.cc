@@ -161,6 +161,8 @@ void FakeExecutor::write(const SequenceSlice& slice, const std::vector<uint64_t>
 
 SliceResult FakeExecutor::compute(const SequenceSlice& slice) const {
   SliceResult result;
+  result.status = options_.slice_status(slice);
+  if (!result.status.ok()) return result;
   const int32_t end = slice.first_position + slice.num_tokens;
   if (slice.prompt_logprobs) {
     for (int32_t position = slice.first_position; position < std::min(end, slice.num_prompt_tokens - 1); ++position) {

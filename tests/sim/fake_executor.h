@@ -29,6 +29,8 @@ struct FakeModelOptions {
   int32_t max_num_batched_tokens = 1 << 20;
   std::function<uint64_t(const SamplingParams&)> salt_of = [](const SamplingParams&) { return uint64_t{0}; };
   std::function<absl::Status()> before_step = [] { return absl::OkStatus(); };  // failures, delays
+  // Not OK: the slice alone fails, as with logits that are not finite.
+  std::function<absl::Status(const SequenceSlice&)> slice_status = [](const SequenceSlice&) { return absl::OkStatus(); };
 };
 
 // What a request gives when it is alone: its tokens (the stop token included), and how it ends.

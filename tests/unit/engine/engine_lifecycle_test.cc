@@ -190,6 +190,55 @@ TEST_F(EngineTest, AFailedStepEndsEverythingWithAnErrorForGood) {
   }
 }
 
+TEST_F(EngineTest, AbortingAllEndsWhatRunsAndWhatWaits) {
+  config_.max_num_seqs = 1;
+  start();
+  auto running = submit(request(numbers(3), 50));
+  auto waiting = submit(request(numbers(3), 50));
+  step(2);
+  auto unseen = submit(request(numbers(3), 50));  // still in the inbox
+  engine_->abort_all();
+  step();
+  for (Stream* stream : {running.get(), waiting.get(), unseen.get()}) {
+    const Outcome got = outcome(*stream);
+    ASSERT_TRUE(got.last);
+    EXPECT_EQ(got.last->finish, FinishReason::kAbort);
+  }
+  EXPECT_TRUE(engine_->loop().idle());
+  EXPECT_EQ(engine_->stats().pages_in_use, 0);
+  EXPECT_EQ(engine_->stats().num_waiting, 0);
+  auto later = submit(request(numbers(3), 4));  // it refuses nothing; drain does
+  finish_all();
+  EXPECT_EQ(outcome(*later).last->finish, FinishReason::kLength);
+}
+
+TEST_F(EngineTest, ASliceThatFailsEndsItsSequenceAlone) {
+  const int32_t bad_seed = 13;
+  model_.slice_status = [&](const SequenceSlice& slice) {
+    const bool bad = slice.sampling->seed == uint64_t{bad_seed} && slice.num_known_tokens == 6;
+    return bad ? absl::InternalError("a logit is not finite") : absl::OkStatus();
+  };
+  start();
+  Request bad = request(numbers(3), 8);
+  bad.sampling.seed = bad_seed;
+  const Request good = request(numbers(4), 8);
+  auto failing = submit(bad);
+  auto sound = submit(good);
+  finish_all();
+  const Outcome failed = outcome(*failing);
+  EXPECT_EQ(failed.tokens.size(), 3u);  // 3 + 3 known tokens: the fourth could not be sampled
+  EXPECT_EQ(failed.last->finish, FinishReason::kError);
+  EXPECT_THAT(std::string(failed.last->status.message()), HasSubstr("a logit is not finite"));
+  const Outcome finished = outcome(*sound);
+  EXPECT_EQ(finished.tokens, alone(good));
+  EXPECT_EQ(finished.last->finish, FinishReason::kLength);
+  EXPECT_TRUE(engine_->stats().healthy);
+  EXPECT_EQ(engine_->stats().pages_in_use, 0);
+  auto later = submit(good);
+  finish_all();
+  EXPECT_EQ(outcome(*later).tokens, alone(good));
+}
+
 TEST_F(EngineTest, ABadRequestCostsNothing) {
   start();
   const auto refused = engine_->submit(request({}));

@@ -13,8 +13,12 @@ namespace {
 
 using testing::HasSubstr;
 
-constexpr RequestLimits kLimits{
-    .vocab_size = 100, .max_model_len = 32, .max_kv_tokens = 1000, .max_logprobs = 5, .max_num_queued_reqs = 8};
+const RequestLimits kLimits{.vocab_size = 100,
+                            .max_model_len = 32,
+                            .max_kv_tokens = 1000,
+                            .max_logprobs = 5,
+                            .max_num_queued_reqs = 8,
+                            .eos_token_ids = {99}};
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr float kInf = std::numeric_limits<float>::infinity();
 const std::chrono::steady_clock::time_point kNow{std::chrono::seconds(100)};
@@ -62,8 +66,9 @@ INSTANTIATE_TEST_SUITE_P(
                     CASE(TopPHigh, "top_p", s.top_p = 1.5f), CASE(TopPNan, "top_p", s.top_p = kNan),
                     CASE(TopKLow, "top_k must be at least 1", s.top_k = -2),
                     CASE(MinPNegative, "min_p", s.min_p = -0.5f), CASE(MinPHigh, "min_p", s.min_p = 1.1f),
-                    CASE(RepetitionZero, "repetition_penalty must be a finite number above 0",
+                    CASE(RepetitionZero, "repetition_penalty must be between 0.01 and 100",
                          s.repetition_penalty = 0.0f),
+                    CASE(RepetitionSoSmallThatLogitsOverflow, "repetition_penalty", s.repetition_penalty = 1e-40f),
                     CASE(RepetitionInf, "repetition_penalty", s.repetition_penalty = kInf),
                     CASE(PresenceHigh, "presence_penalty must be between -2 and 2", s.presence_penalty = 2.1f),
                     CASE(FrequencyNan, "frequency_penalty", s.frequency_penalty = kNan),
@@ -114,6 +119,23 @@ TEST(RequestCheck, MoreThan128SequencesAreNeverTaken) {
               HasSubstr("n must be between 1 and 128"));
 }
 
+TEST(RequestCheck, MinTokensMustLeaveATokenToSample) {
+  Request request = good_request();
+  request.sampling.min_tokens = 1;
+  for (int32_t id = 0; id < 98; ++id) request.sampling.stop_token_ids.push_back(id);
+  request.sampling.stop_token_ids.insert(request.sampling.stop_token_ids.end(), 50, 7);  // named twice counts once
+  EXPECT_TRUE(check_and_resolve(request, kLimits, kNow).ok());  // 98 is left
+  request.sampling.stop_token_ids.push_back(98);
+  const absl::Status status = check_and_resolve(request, kLimits, kNow);  // with the end-of-sequence id 99: all
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("stop_token_ids must leave a token to sample"));
+  request.sampling.ignore_eos = true;
+  EXPECT_TRUE(check_and_resolve(request, kLimits, kNow).ok());  // 99 may come
+  request.sampling.ignore_eos = false;
+  request.sampling.min_tokens = 0;
+  EXPECT_TRUE(check_and_resolve(request, kLimits, kNow).ok());  // nothing is ever forbidden
+}
+
 TEST(RequestCheck, LimitsAreInclusive) {
   Request request = good_request();
   request.prompt.assign(31, 99);
@@ -126,6 +148,7 @@ TEST(RequestCheck, LimitsAreInclusive) {
   sampling.frequency_penalty = 2.0f;
   sampling.logit_bias = {{99, -100.0f}, {0, 100.0f}};
   sampling.stop_token_ids = {0, 99};
+  sampling.repetition_penalty = 0.01f;
   sampling.min_tokens = sampling.max_tokens;
   sampling.logprobs = 5;
   sampling.prompt_logprobs = 5;

@@ -184,6 +184,7 @@ class FakeEngine final : public Engine {
     return stream;
   }
   void drain() override { draining = true; }
+  void abort_all() override { aborted = true; }
   EngineStats stats() const override { return stats_value; }
   const ModelInfo& model() const override { return model_; }
   const PoolInfo& pool() const override { return pool_; }
@@ -195,6 +196,7 @@ class FakeEngine final : public Engine {
   EngineStats stats_value;
   std::atomic<int> cancelled{0};
   std::atomic<bool> draining{false};
+  std::atomic<bool> aborted{false};
   ModelInfo model_;
   PoolInfo pool_;
   EngineConfig config_;
