@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "kernels/core/tensor.h"
+#include "kernels/kv/fold_cell.h"
 #include "kernels/kv/paged_kv_view.h"
 
 namespace assay {
@@ -113,10 +114,14 @@ class Ops {
   virtual void kv_write(int32_t layer, const BatchView& batch, const AttentionShape& shape, ConstTensor qkv,
                         const PagedKvView& cache) = 0;
 
-  // Causal attention of q in qkv over the cache (which holds the rows' own k and v already). out [num_tokens, heads x
-  // dim].
+  // Causal attention of q in qkv over the cache. Exact pool: after kv_write, every row is read from the cache.
+  // Compressed pools: before kv_write; a slice's own rows are read from qkv, earlier positions as stored, and each
+  // metered row leaves one cell per head in `meter` (which the exact pool ignores). out [num_tokens, heads x dim].
   virtual void attention(int32_t layer, const BatchView& batch, const AttentionShape& shape, ConstTensor qkv,
-                         const PagedKvView& cache, Tensor out) = 0;
+                         const PagedKvView& cache, const kv::MeterView& meter, Tensor out) = 0;
+
+  // Labels and counts the cells that attention left for `layer`.
+  virtual void fold_meters(int32_t layer, const kv::MeterView& meter) = 0;
 
   // out = silu(gate) * up; gate_up [m, 2 n] (gate first), out [m, n].
   virtual void silu_mul(ConstTensor gate_up, Tensor out) = 0;

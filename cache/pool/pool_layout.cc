@@ -20,19 +20,48 @@ absl::Status check_shape(const KvShape& shape) {
 
 absl::StatusOr<PoolLayout> make_exact(const std::string& scheme, const KvShape& shape) {
   if (!scheme.empty()) return absl::InvalidArgumentError("kv_pool exact takes no scheme (got \"" + scheme + "\")");
-  return PoolLayout{"exact", KvFormat::kExact, shape, ExactRecord::bytes(shape.head_dim, shape.row_dtype)};
+  PoolLayout layout;
+  layout.name = "exact";
+  layout.shape = shape;
+  layout.record_bytes = ExactRecord::bytes(shape.head_dim, shape.row_dtype);
+  return layout;
+}
+
+absl::Status check_compressed_shape(const std::string& name, const KvShape& shape) {
+  const int32_t d = shape.head_dim;
+  if (d >= 16 && d <= kv::kMaxHeadDim && (d & (d - 1)) == 0) return absl::OkStatus();
+  return absl::InvalidArgumentError("kv_pool " + name + " needs a head_dim that is a power of two, 16 to 512; this " +
+                                    "model's is " + std::to_string(d) + ": use kv_pool exact");
+}
+
+absl::StatusOr<PoolLayout> make_certified(const std::string& scheme, const KvShape& shape) {
+  if (!scheme.empty()) return absl::InvalidArgumentError("kv_pool certified takes no scheme (got \"" + scheme + "\")");
+  if (absl::Status status = check_compressed_shape("certified", shape); !status.ok()) return status;
+  PoolLayout layout;
+  layout.name = "certified";
+  layout.format = KvFormat::kCertified;
+  layout.shape = shape;
+  layout.record_bytes = CertifiedRecord::bytes(shape.head_dim);
+  layout.side_bytes_per_page_head = sizeof(uint16_t);
+  layout.granularity = "token";
+  layout.scale_source = "row";
+  return layout;
 }
 
 struct Pool {
   const char* name;
   absl::StatusOr<PoolLayout> (*make)(const std::string& scheme, const KvShape& shape);
 };
-constexpr std::array kPools = {Pool{"exact", make_exact}};
+constexpr std::array kPools = {Pool{"exact", make_exact}, Pool{"certified", make_certified}};
 
 }  // namespace
 
 int64_t PoolLayout::bytes_per_page() const {
   return record_bytes * (shape.page_tokens / kTileTokens) * shape.num_kv_heads * shape.num_layers;
+}
+
+int64_t PoolLayout::side_bytes_per_page() const {
+  return int64_t{side_bytes_per_page_head} * shape.num_kv_heads * shape.num_layers;
 }
 
 int32_t PoolLayout::bytes_per_token_head() const {

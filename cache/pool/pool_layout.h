@@ -26,11 +26,15 @@ struct PoolLayout {
   std::string name;
   KvFormat format = KvFormat::kExact;
   KvShape shape;
-  int64_t record_bytes = 0;  // 16 tokens of one KV head in one layer
+  int64_t record_bytes = 0;           // 16 tokens of one KV head in one layer
+  int32_t side_bytes_per_page_head = 0;  // beside the records, per page and KV head of one layer
+  const char* granularity = "none";      // of the scales: none, token, group, channel, tensor
+  const char* scale_source = "none";     // none, row, calibration
 
-  int64_t bytes_per_page() const;        // all layers, K and V
-  int32_t bytes_per_token_head() const;  // one layer
-  // The pool over `memory`, which holds num_pages x bytes_per_page() bytes.
+  int64_t bytes_per_page() const;        // records: all layers, K and V
+  int64_t side_bytes_per_page() const;   // beside them, all layers
+  int32_t bytes_per_token_head() const;  // of records, one layer
+  // The pool over `memory`, which holds num_pages x bytes_per_page() bytes. Its tables are the caller's to set.
   PagedKvView view(void* memory, int32_t num_pages) const;
 };
 

@@ -34,6 +34,7 @@ struct PoolInfo {
   int32_t block_size = 0;      // tokens per page
   int64_t num_pages = 0;
   int64_t bytes_per_page = 0;  // all layers, K and V
+  int64_t side_bytes_per_page = 0;  // beside them, all layers
   int32_t bytes_per_token_head = 0;  // K and V of one token, one KV head, one layer
   std::string granularity = "none";  // of the scales: none, token, group, channel, tensor
   std::string scale_source = "none";  // none, row (from the row itself), calibration

@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "engine/execute/calibration.h"
 #include "engine/execute/machine.h"
 #include "engine/weights/checkpoint.h"
 #include "engine/weights/dummy_weights.h"
@@ -80,12 +81,6 @@ absl::Status ModelExecutor::load_weights(const EngineConfig& config) {
 absl::Status ModelExecutor::build(const EngineConfig& config, const CachePlan& cache) {
   device_ = std::make_unique<CpuDevice>(config.threads);
   ops_ = std::make_unique<CpuOps>(config.threads);
-  cache_memory_ = Buffer::make(*device_, static_cast<size_t>(cache.num_pages * cache.layout.bytes_per_page()));
-  if (cache_memory_.data() == nullptr) {
-    return absl::ResourceExhaustedError("no room for a KV cache of " +
-                                        std::to_string(config.kv_cache_memory_bytes >> 20) + " MiB");
-  }
-  cache_ = cache.layout.view(cache_memory_.data(), cache.num_pages);
   RopeFrequencies rope =
       rope_frequencies(config_.rope, config_.head_dim, config_.max_position_embeddings, config.max_model_len);
   auto decoder =
@@ -93,7 +88,33 @@ absl::Status ModelExecutor::build(const EngineConfig& config, const CachePlan& c
                            logit_rows(config_.vocab_size, config.max_num_batched_tokens));
   if (!decoder.ok()) return decoder.status();
   decoder_ = *std::move(decoder);
+  const absl::StatusOr<PoolTransform> transform = pool_transform(config, cache.layout);
+  if (!transform.ok()) return transform.status();
+  absl::StatusOr<KvPool> pool = KvPool::make(*device_, cache.layout, cache.num_pages, *transform);
+  if (!pool.ok()) return pool.status();
+  pool_ = *std::move(pool);
+  if (!is_compressed(cache.layout.format)) return absl::OkStatus();
+  absl::StatusOr<StepMeter> meter = StepMeter::make(*device_, cache.meter, config_.num_layers, config_.num_heads);
+  if (!meter.ok()) return meter.status();
+  meter_ = *std::move(meter);
   return absl::OkStatus();
+}
+
+absl::StatusOr<PoolTransform> ModelExecutor::pool_transform(const EngineConfig& config, const PoolLayout& layout) {
+  PoolTransform transform;
+  if (layout.format != KvFormat::kCertified) return transform;
+  if (config.kv_rotation) {
+    transform.signs.resize(static_cast<size_t>(config_.head_dim));
+    kv::rotation_signs(config_.head_dim, transform.signs.data());
+  }
+  if (!config.kv_balance) return transform;
+  const std::vector<int32_t> tokens = config.calibration_tokens.empty() ? default_calibration_tokens(config_.vocab_size)
+                                                                        : config.calibration_tokens;
+  const absl::StatusOr<ChannelMoments> moments =
+      measure_moments(tokens, config.max_model_len, config_, *decoder_, *device_);
+  if (!moments.ok()) return moments.status();
+  transform.lambda = balance_of(*moments, config_.head_dim);
+  return transform;
 }
 
 void ModelExecutor::describe(const EngineConfig& config, const CachePlan& cache, const GenerationDefaults& defaults) {
@@ -114,19 +135,27 @@ void ModelExecutor::describe(const EngineConfig& config, const CachePlan& cache,
   add_token_ids(defaults.eos_token_ids, info.eos_token_ids);
   info.sampling_defaults = defaults.sampling;
   const PoolLayout& layout = cache.layout;
-  pool_info_ = {layout.name,
-                dtype_name(layout.shape.row_dtype),
-                layout.shape.page_tokens,
-                cache.num_pages,
-                layout.bytes_per_page(),
-                layout.bytes_per_token_head()};
+  const int64_t tokens = int64_t{cache.num_pages} * layout.shape.page_tokens;
+  PoolInfo& pool = pool_info_;
+  pool.pool = layout.name;
+  pool.dtype = is_compressed(layout.format) ? "int8" : dtype_name(layout.shape.row_dtype);
+  pool.block_size = layout.shape.page_tokens;
+  pool.num_pages = cache.num_pages;
+  pool.bytes_per_page = pool_.record_bytes() / cache.num_pages;
+  pool.side_bytes_per_page = pool_.side_bytes() / cache.num_pages;
+  pool.bytes_per_token_head =
+      static_cast<int32_t>(pool_.record_bytes() / tokens / layout.shape.num_layers / layout.shape.num_kv_heads);
+  pool.granularity = layout.granularity;
+  pool.scale_source = layout.scale_source;
 }
 
 absl::StatusOr<StepResult> ModelExecutor::execute(const StepPlan& plan) {
   const HeadJobs jobs = make_head_jobs(plan);
-  const BatchLimits limits{decoder_->max_tokens(), config_.vocab_size, cache_.page_tokens, cache_.num_pages};
+  const BatchLimits limits{decoder_->max_tokens(), config_.vocab_size, pool_.view().page_tokens,
+                           pool_.view().num_pages};
   if (absl::Status status = batch_.stage(plan, limits, jobs.rows(), *device_); !status.ok()) return status;
-  decoder_->forward(batch_.view(), cache_);
+  if (absl::Status status = meter_.stage(plan, *device_); !status.ok()) return status;
+  decoder_->forward(batch_.view(), pool_.view(), meter_.view());
   StepResult result;
   result.slices.resize(plan.slices.size());
   const size_t block = static_cast<size_t>(decoder_->max_logit_rows());
@@ -138,7 +167,13 @@ absl::StatusOr<StepResult> ModelExecutor::execute(const StepPlan& plan) {
   }
   const KernelError error = device_->synchronize();
   if (error != KernelError::kOk) return absl::InternalError(kernel_error_name(error));
+  if (absl::Status status = meter_.collect(*device_, result); !status.ok()) return status;
   return result;
+}
+
+std::vector<kv::HeadMeter> ModelExecutor::read_head_meters() {
+  absl::StatusOr<std::vector<kv::HeadMeter>> heads = meter_.read_heads(*device_);
+  return heads.ok() ? *std::move(heads) : std::vector<kv::HeadMeter>();
 }
 
 void ModelExecutor::sample_rows(const StepPlan& plan, const std::vector<HeadJob>& jobs, size_t begin, size_t end,

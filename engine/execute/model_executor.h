@@ -7,12 +7,13 @@
 #include "engine/comm/communicator.h"
 #include "engine/execute/executor.h"
 #include "engine/execute/head_jobs.h"
+#include "engine/execute/kv_pool.h"
 #include "engine/execute/resolve_config.h"
 #include "engine/execute/step_batch.h"
+#include "engine/execute/step_meter.h"
 #include "engine/model/decoder_model.h"
 #include "engine/model/generation_defaults.h"
 #include "engine/weights/weight_source.h"
-#include "kernels/core/buffer.h"
 #include "kernels/device.h"
 #include "kernels/ops.h"
 
@@ -25,10 +26,12 @@ class ModelExecutor final : public Executor {
   absl::StatusOr<StepResult> execute(const StepPlan& plan) override;
   const ModelInfo& model() const override { return model_info_; }
   const PoolInfo& pool() const override { return pool_info_; }
+  std::vector<kv::HeadMeter> read_head_meters() override;
 
  private:
   absl::Status load_weights(const EngineConfig& config);
   absl::Status build(const EngineConfig& config, const CachePlan& cache);
+  absl::StatusOr<PoolTransform> pool_transform(const EngineConfig& config, const PoolLayout& layout);
   void describe(const EngineConfig& config, const CachePlan& cache, const GenerationDefaults& defaults);
   void sample_rows(const StepPlan& plan, const std::vector<HeadJob>& jobs, size_t begin, size_t end,
                    StepResult& result);
@@ -41,10 +44,10 @@ class ModelExecutor final : public Executor {
   std::unique_ptr<Communicator> comm_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Ops> ops_;
-  Buffer cache_memory_;
-  PagedKvView cache_;
+  KvPool pool_;
   std::unique_ptr<DecoderModel> decoder_;
   StepBatch batch_;
+  StepMeter meter_;
   ModelInfo model_info_;
   PoolInfo pool_info_;
 };

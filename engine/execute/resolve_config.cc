@@ -42,12 +42,27 @@ int64_t pages_for(int64_t tokens, int32_t block_size) {
   return (tokens + block_size - 1) / block_size;
 }
 
+absl::StatusOr<MeterRules> meter_rules(const EngineConfig& config) {
+  MeterRules rules;
+  if (config.kv_radius != "witness") {
+    return invalid("kv_radius \"" + config.kv_radius + "\" is not available for kv_pool " + config.kv_pool +
+                   "; use witness");
+  }
+  if (config.kv_bound == "best") return rules;
+  if (config.kv_bound == "f") rules.bound = kv::BoundKind::kBox;
+  else if (config.kv_bound == "e-form") rules.bound = kv::BoundKind::kEForm;
+  else if (config.kv_bound == "tanh") rules.bound = kv::BoundKind::kTanh;
+  else return invalid("kv_bound \"" + config.kv_bound + "\" is not known; use best, f, e-form or tanh");
+  return rules;
+}
+
 std::string mib(int64_t bytes) {
   return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
 }
 
 int64_t default_memory(const PoolLayout& layout, const Machine& machine, const EngineConfig& config) {
-  const int64_t context = pages_for(config.max_model_len, config.block_size) * layout.bytes_per_page();
+  const int64_t page_bytes = layout.bytes_per_page() + layout.side_bytes_per_page();
+  const int64_t context = pages_for(config.max_model_len, config.block_size) * page_bytes;
   const int64_t share = static_cast<int64_t>(static_cast<double>(machine.available_memory_bytes) * kMemoryShare);
   return context > share / config.max_num_seqs ? share : context * config.max_num_seqs;
 }
@@ -84,16 +99,17 @@ absl::StatusOr<CachePlan> resolve_cache(const ModelConfig& model, DType stored, 
 
   if (config.kv_cache_memory_bytes < 0) return invalid("kv_cache_memory must not be negative");
   if (config.kv_cache_memory_bytes == 0) config.kv_cache_memory_bytes = default_memory(*layout, machine, config);
-  const int64_t pages = std::min<int64_t>(config.kv_cache_memory_bytes / layout->bytes_per_page(), INT32_MAX / 2);
+  const int64_t page_bytes = layout->bytes_per_page() + layout->side_bytes_per_page();
+  const int64_t pages = std::min<int64_t>(config.kv_cache_memory_bytes / page_bytes, INT32_MAX / 2);
   if (pages < 1) {
     return invalid("kv_cache_memory of " + mib(config.kv_cache_memory_bytes) + " holds no page of " +
-                   mib(layout->bytes_per_page()));
+                   mib(page_bytes));
   }
   const int64_t needed = pages_for(config.max_model_len, config.block_size);
   if (pages < needed && max_model_len_given) {
     return invalid("kv_cache_memory of " + mib(config.kv_cache_memory_bytes) + " holds " +
                    std::to_string(pages * config.block_size) + " tokens, less than max_model_len " +
-                   std::to_string(config.max_model_len) + " (which takes " + mib(needed * layout->bytes_per_page()) +
+                   std::to_string(config.max_model_len) + " (which takes " + mib(needed * page_bytes) +
                    ")");
   }
   if (pages < needed) {
@@ -101,7 +117,13 @@ absl::StatusOr<CachePlan> resolve_cache(const ModelConfig& model, DType stored, 
     spdlog::warn("max_model_len is {}: the KV cache of {} holds no longer context", config.max_model_len,
                  mib(config.kv_cache_memory_bytes));
   }
-  return CachePlan{*std::move(layout), static_cast<int32_t>(pages)};
+  CachePlan plan{*std::move(layout), static_cast<int32_t>(pages), {}};
+  if (is_compressed(plan.layout.format)) {
+    const absl::StatusOr<MeterRules> rules = meter_rules(config);
+    if (!rules.ok()) return rules.status();
+    plan.meter = *rules;
+  }
+  return plan;
 }
 
 }  // namespace assay

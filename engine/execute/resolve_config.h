@@ -17,9 +17,16 @@ struct Machine {
   int64_t available_memory_bytes = 0;
 };
 
+// How the cells of a pool with a meter are judged.
+struct MeterRules {
+  kv::BoundKind bound = kv::BoundKind::kBest;
+  kv::RadiusKind radius = kv::RadiusKind::kWitness;
+};
+
 struct CachePlan {
   PoolLayout layout;
   int32_t num_pages = 0;
+  MeterRules meter;
 };
 
 // Fills every default of `config` but those of the cache.

@@ -72,18 +72,20 @@ absl::Status DecoderModel::allocate(Device& device) {
   return absl::OkStatus();
 }
 
-void DecoderModel::forward(const BatchView& batch, const PagedKvView& cache) {
+void DecoderModel::forward(const BatchView& batch, const PagedKvView& cache, const kv::MeterView& meter,
+                           QkvObserver* observer) {
   const int32_t rows = batch.num_tokens;
   ops_.embed(weights_.embedding, batch.token_ids, hidden_.first_rows(rows));
   ops_.rope_angles(batch, {rope_.inv_freq.data(), static_cast<int32_t>(rope_.inv_freq.size()), rope_.scale},
                    angles_.f32());
   for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
-    attention_block(layer, batch, cache);
+    attention_block(layer, batch, cache, meter, observer);
     mlp_block(weights_.layers[static_cast<size_t>(layer)], rows);
   }
 }
 
-void DecoderModel::attention_block(int32_t layer, const BatchView& batch, const PagedKvView& cache) {
+void DecoderModel::attention_block(int32_t layer, const BatchView& batch, const PagedKvView& cache,
+                                   const kv::MeterView& meter, QkvObserver* observer) {
   const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
   const int32_t rows = batch.num_tokens;
   const Tensor hidden = hidden_.first_rows(rows), normed = normed_.first_rows(rows), qkv = qkv_.first_rows(rows);
@@ -91,8 +93,12 @@ void DecoderModel::attention_block(int32_t layer, const BatchView& batch, const 
   ops_.rms_norm(hidden, weights.input_norm, config_.rms_norm_eps, normed);
   ops_.linear(normed, weights.qkv, /*accumulate=*/false, qkv);
   ops_.qk_norm_rope(shape_, weights.q_norm, weights.k_norm, config_.rms_norm_eps, angles_.f32(), qkv);
-  ops_.kv_write(layer, batch, shape_, qkv, cache);
-  ops_.attention(layer, batch, shape_, qkv, cache, attended);
+  if (observer != nullptr) observer->observe(layer, qkv);
+  const bool compressed = is_compressed(cache.format);  // then the pool is read as it was before this step
+  if (!compressed) ops_.kv_write(layer, batch, shape_, qkv, cache);
+  ops_.attention(layer, batch, shape_, qkv, cache, meter, attended);
+  if (compressed) ops_.kv_write(layer, batch, shape_, qkv, cache);
+  if (meter.num_metered > 0) ops_.fold_meters(layer, meter);
   project_and_add(weights.output, attended, hidden);
 }
 

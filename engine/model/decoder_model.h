@@ -18,6 +18,14 @@
 
 namespace assay {
 
+// Sees q, k and v of a layer after norm and rotary embedding.
+class QkvObserver {
+ public:
+  virtual ~QkvObserver() = default;
+  // qkv [num_tokens, (heads + 2 x KV heads) x head_dim], device memory, valid during the call.
+  virtual void observe(int32_t layer, ConstTensor qkv) = 0;
+};
+
 class DecoderModel {
  public:
   // `max_tokens`: rows of one step; `max_logit_rows`: rows of one call of logits().
@@ -26,8 +34,10 @@ class DecoderModel {
                                                               Communicator& comm, int32_t max_tokens,
                                                               int32_t max_logit_rows);
 
-  // Runs all layers over the batch; K and V of its rows go into the cache.
-  void forward(const BatchView& batch, const PagedKvView& cache);
+  // Runs all layers over the batch; K and V of its rows go into the cache. `meter`: rows to meter on pools that can.
+  // `observer` (may be null) sees each layer's q, k, v as attention does.
+  void forward(const BatchView& batch, const PagedKvView& cache, const kv::MeterView& meter = {},
+               QkvObserver* observer = nullptr);
 
   // Logits [count, vocab_size] of rows of the last forward; `rows` [count] is device memory. Valid until the next call.
   Tensor logits(const int32_t* rows, int32_t count);
@@ -39,7 +49,8 @@ class DecoderModel {
   DecoderModel(const ModelConfig& config, const DecoderWeights& weights, RopeFrequencies rope, Ops& ops,
                Communicator& comm, int32_t max_tokens, int32_t max_logit_rows);
   absl::Status allocate(Device& device);
-  void attention_block(int32_t layer, const BatchView& batch, const PagedKvView& cache);
+  void attention_block(int32_t layer, const BatchView& batch, const PagedKvView& cache, const kv::MeterView& meter,
+                       QkvObserver* observer);
   void mlp_block(const LayerWeights& weights, int32_t rows);
   void project_and_add(const LinearPart& part, const Tensor& x, const Tensor& hidden);
 

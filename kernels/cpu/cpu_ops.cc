@@ -3,6 +3,8 @@
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/elementwise.h"
 #include "kernels/cpu/gemm.h"
+#include "kernels/cpu/pool_attention.h"
+#include "kernels/cpu/pool_write.h"
 #include "kernels/cpu/sampling.h"
 
 namespace assay {
@@ -30,12 +32,20 @@ void CpuOps::qk_norm_rope(const AttentionShape& shape, ConstTensor q_norm, Const
 
 void CpuOps::kv_write(int32_t layer, const BatchView& batch, const AttentionShape& shape, ConstTensor qkv,
                       const PagedKvView& cache) {
+  if (is_compressed(cache.format)) return cpu_pool_write(pool_, layer, batch, shape, qkv, cache);
   cpu_kv_write(pool_, layer, batch, shape, qkv, cache);
 }
 
 void CpuOps::attention(int32_t layer, const BatchView& batch, const AttentionShape& shape, ConstTensor qkv,
-                       const PagedKvView& cache, Tensor out) {
+                       const PagedKvView& cache, const kv::MeterView& meter, Tensor out) {
+  if (is_compressed(cache.format)) {
+    return cpu_pool_attention(pool_, scratch_, layer, batch, shape, qkv, cache, meter, out);
+  }
   cpu_attention(pool_, scratch_, layer, batch, shape, qkv, cache, out);
+}
+
+void CpuOps::fold_meters(int32_t layer, const kv::MeterView& meter) {
+  cpu_fold_meters(pool_, layer, meter);
 }
 
 void CpuOps::silu_mul(ConstTensor gate_up, Tensor out) {

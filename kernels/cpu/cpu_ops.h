@@ -21,7 +21,8 @@ class CpuOps final : public Ops {
   void kv_write(int32_t layer, const BatchView& batch, const AttentionShape& shape, ConstTensor qkv,
                 const PagedKvView& cache) override;
   void attention(int32_t layer, const BatchView& batch, const AttentionShape& shape, ConstTensor qkv,
-                 const PagedKvView& cache, Tensor out) override;
+                 const PagedKvView& cache, const kv::MeterView& meter, Tensor out) override;
+  void fold_meters(int32_t layer, const kv::MeterView& meter) override;
   void silu_mul(ConstTensor gate_up, Tensor out) override;
   void gather_rows(ConstTensor x, const int32_t* rows, Tensor out) override;
   void sample(ConstTensor logits, std::span<const SamplingRow> rows, int32_t* tokens) override;

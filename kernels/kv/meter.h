@@ -24,11 +24,12 @@ struct MeterThresholds {
 
 // One metered (row, head), before any bound.
 struct MeterCell {
-  MeterSums<float> certain;      // radii that always hold (witness; exact rows have radius 0)
+  MeterSums<float> certain;      // radii that always hold (witness; of exact rows the float product alone)
   MeterSums<float> conditional;  // the smaller of witness and dither per token; equal to `certain` without dither
   float value_norm_low = 0;      // max |v_t| of exact values, rounded down
   int32_t compressed_tokens = 0;  // 0: only exact rows were read
   int32_t serial_terms = 0;       // longest chain of additions into one accumulator
+  float weight_rounding = 0x1p-16f;  // largest relative error of the weights that multiply the values (float exp)
 };
 
 // Cells by label. Each metered cell has exactly one label: metered = certified + conditional + risk_ranked + exact, and

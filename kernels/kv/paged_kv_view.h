@@ -9,18 +9,35 @@
 // KvFormat::kExact record, elements of `dtype`:
 //   K  [head_dim][16]   transposed: the 16 scores of a tile are one vector, no sums across lanes
 //   V  [16][head_dim]
+// KvFormat::kCertified record: rows of transform_key and transform_value as biased bytes (codec.h) in fragment order
+// (fragment_order.h), then fp16 arrays of 16 tokens: K scales, witnesses (both in token order), V scales, rho (both in
+// value_side_index order). The exact row that witness and rho speak of is the model's row rounded to `dtype`.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 
 #include "kernels/core/dtype.h"
+#include "kernels/kv/meter.h"
+#include "kernels/kv/row_transform.h"
 
 namespace assay {
 
 constexpr int32_t kTileTokens = 16;
 
-enum class KvFormat : uint8_t { kExact };
+enum class KvFormat : uint8_t { kExact, kCertified };
+
+// Pools whose attention reads a slice's own rows from qkv, and only earlier positions from the cache.
+constexpr bool is_compressed(KvFormat format) {
+  return format != KvFormat::kExact;
+}
+
+// What a compressed pool keeps beside its records; device memory of its owner. [layer][KV head] is of this rank.
+struct KvPoolTables {
+  const float* signs = nullptr;     // [head_dim] rotation; null = none
+  const float* lambda = nullptr;    // [layer][KV head][head_dim] balance; null = none
+  uint16_t* value_norms = nullptr;  // [layer][KV head][page] fp16 of the largest |v| of exact rows, rounded down
+};
 
 struct PagedKvView {
   std::byte* base = nullptr;
@@ -32,6 +49,7 @@ struct PagedKvView {
   int32_t num_kv_heads = 0;
   int32_t head_dim = 0;
   int64_t record_bytes = 0;
+  KvPoolTables tables;
 
   int32_t tiles_per_page() const { return page_tokens / kTileTokens; }
   int64_t page_layer_bytes() const { return int64_t{num_kv_heads} * tiles_per_page() * record_bytes; }
@@ -45,6 +63,19 @@ struct PagedKvView {
   std::byte* record_of(int32_t layer, const int32_t* pages, int32_t kv_head, int32_t position) const {
     return record(layer, pages[position / page_tokens], kv_head, position % page_tokens / kTileTokens);
   }
+
+  uint16_t* value_norms(int32_t layer, int32_t kv_head) const {
+    return tables.value_norms + (int64_t{layer} * num_kv_heads + kv_head) * num_pages;
+  }
+
+  kv::RowTransform transform(int32_t layer, int32_t kv_head) const {
+    kv::RowTransform t;
+    t.head_dim = head_dim;
+    t.signs = tables.signs;
+    const int64_t head = int64_t{layer} * num_kv_heads + kv_head;
+    if (tables.lambda != nullptr) t.lambda = tables.lambda + head * head_dim;
+    return t;
+  }
 };
 
 // Inside one exact record.
@@ -56,6 +87,17 @@ struct ExactRecord {
   static int64_t v_index(int32_t head_dim, int32_t channel, int32_t token) {
     return int64_t{kTileTokens} * head_dim + int64_t{token} * head_dim + channel;
   }
+};
+
+// Inside one certified record: byte offsets.
+struct CertifiedRecord {
+  static constexpr int64_t kSideBytes = kTileTokens * 2;
+  static int64_t bytes(int32_t head_dim) { return k_scales(head_dim) + 4 * kSideBytes; }
+  static int64_t v_payload(int32_t head_dim) { return int64_t{kTileTokens} * head_dim; }
+  static int64_t k_scales(int32_t head_dim) { return int64_t{2} * kTileTokens * head_dim; }
+  static int64_t witness(int32_t head_dim) { return k_scales(head_dim) + kSideBytes; }
+  static int64_t v_scales(int32_t head_dim) { return k_scales(head_dim) + 2 * kSideBytes; }
+  static int64_t rho(int32_t head_dim) { return k_scales(head_dim) + 3 * kSideBytes; }
 };
 
 }  // namespace assay

@@ -137,7 +137,7 @@ struct AttentionCase {
 
   void run(CpuOps& ops) {
     const int64_t q_cols = shape.qkv_columns(), o_cols = shape.num_heads * shape.head_dim;
-    ops.attention(0, batch, shape, {qkv.data(), DType::kF32, batch.num_tokens, q_cols, q_cols}, view,
+    ops.attention(0, batch, shape, {qkv.data(), DType::kF32, batch.num_tokens, q_cols, q_cols}, view, {},
                   {out.data(), DType::kF32, batch.num_tokens, o_cols, o_cols});
   }
 

@@ -70,7 +70,7 @@ class Model {
     batch.max_context = 1 << 20;
     std::vector<float> out(static_cast<size_t>(tokens * out_cols));
     ops.kv_write(1, batch, shape, view_of(rows, tokens, cols), cache);
-    ops.attention(1, batch, shape, view_of(rows, tokens, cols), cache, view_of(out, tokens, out_cols));
+    ops.attention(1, batch, shape, view_of(rows, tokens, cols), cache, {}, view_of(out, tokens, out_cols));
     return out;
   }
 

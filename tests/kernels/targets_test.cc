@@ -48,7 +48,7 @@ std::vector<float> run_everything(DType dtype) {
   std::vector<float> qkv = random_floats(tokens * 200, 4), angles = random_floats(tokens * 20, 5), out(tokens * 120);
   ops.qk_norm_rope(shape, {}, {}, 1e-5f, angles.data(), view_of(qkv, tokens, 200));
   ops.kv_write(0, batch, shape, view_of(qkv, tokens, 200), cache);
-  ops.attention(0, batch, shape, view_of(qkv, tokens, 200), cache, view_of(out, tokens, 120));
+  ops.attention(0, batch, shape, view_of(qkv, tokens, 200), cache, {}, view_of(out, tokens, 120));
   keep(out);
   return results;
 }

@@ -1,0 +1,124 @@
+#include "engine/execute/calibration.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "cache/pool/pool_layout.h"
+#include "engine/execute/kv_pool.h"
+#include "engine/execute/step_batch.h"
+#include "kernels/kv/philox.h"
+
+namespace assay {
+namespace {
+
+constexpr int32_t kDefaultTokens = 512;
+constexpr double kLargestBalance = 256.0;
+
+class MomentObserver final : public QkvObserver {
+ public:
+  MomentObserver(const ModelConfig& config, Device& device, ChannelMoments& moments)
+      : config_(config), device_(device), moments_(moments) {
+    const size_t count = static_cast<size_t>(config.num_layers) * static_cast<size_t>(config.num_kv_heads) *
+                         static_cast<size_t>(config.head_dim);
+    moments.key.assign(count, 0.0);
+    moments.query.assign(count, 0.0);
+  }
+
+  void observe(int32_t layer, ConstTensor qkv) override {
+    host_.resize(static_cast<size_t>(qkv.rows * qkv.row_stride));
+    error_ = device_.copy_to_host(host_.data(), qkv.data, host_.size() * sizeof(float));
+    if (error_ != KernelError::kOk) return;
+    const int32_t dim = config_.head_dim, group = config_.num_heads / config_.num_kv_heads;
+    for (int64_t row = 0; row < qkv.rows; ++row) {
+      const float* q = host_.data() + row * qkv.row_stride;
+      const float* k = q + config_.num_heads * dim;
+      for (int32_t head = 0; head < config_.num_heads; ++head) add(layer, head / group, q + head * dim, moments_.query);
+      for (int32_t head = 0; head < config_.num_kv_heads; ++head) add(layer, head, k + head * dim, moments_.key);
+    }
+  }
+  KernelError error() const { return error_; }
+
+ private:
+  void add(int32_t layer, int32_t kv_head, const float* x, std::vector<double>& to) const {
+    const int32_t dim = config_.head_dim;
+    double* sums = to.data() + (int64_t{layer} * config_.num_kv_heads + kv_head) * dim;
+    for (int32_t c = 0; c < dim; ++c) sums[c] += static_cast<double>(x[c]) * x[c];
+  }
+
+  const ModelConfig& config_;
+  Device& device_;
+  ChannelMoments& moments_;
+  std::vector<float> host_;
+  KernelError error_ = KernelError::kOk;
+};
+
+}  // namespace
+
+absl::StatusOr<ChannelMoments> measure_moments(const std::vector<int32_t>& tokens, int32_t max_context,
+                                               const ModelConfig& config, DecoderModel& decoder, Device& device) {
+  ChannelMoments moments;
+  MomentObserver observer(config, device, moments);
+  constexpr int32_t kPageTokens = 64;
+  const KvShape shape{config.num_layers, config.num_kv_heads, config.head_dim, kPageTokens, DType::kF32};
+  const absl::StatusOr<PoolLayout> layout = make_pool_layout("exact", shape);
+  if (!layout.ok()) return layout.status();
+  const int32_t total = static_cast<int32_t>(tokens.size()), piece = std::min(total, max_context);
+  const int32_t num_pages = (piece + kPageTokens - 1) / kPageTokens;
+  const absl::StatusOr<KvPool> pool = KvPool::make(device, *layout, num_pages, {});
+  if (!pool.ok()) return pool.status();
+  std::vector<int32_t> pages(static_cast<size_t>(num_pages));
+  std::iota(pages.begin(), pages.end(), 0);
+  StepBatch batch;
+  for (int32_t start = 0; start < total; start += piece) {
+    const int32_t length = std::min(piece, total - start);
+    for (int32_t first = 0; first < length; first += decoder.max_tokens()) {
+      StepPlan plan;
+      SequenceSlice slice;
+      slice.tokens = tokens.data() + start;
+      slice.num_known_tokens = slice.num_prompt_tokens = length;
+      slice.first_position = first;
+      slice.num_tokens = plan.num_tokens = std::min(decoder.max_tokens(), length - first);
+      slice.pages = pages.data();
+      slice.num_pages = num_pages;
+      plan.slices.push_back(slice);
+      const BatchLimits limits{decoder.max_tokens(), config.vocab_size, kPageTokens, num_pages};
+      if (absl::Status status = batch.stage(plan, limits, {}, device); !status.ok()) return status;
+      decoder.forward(batch.view(), pool->view(), {}, &observer);
+      const KernelError error = observer.error() != KernelError::kOk ? observer.error() : device.synchronize();
+      if (error != KernelError::kOk) return absl::InternalError(kernel_error_name(error));
+    }
+  }
+  return moments;
+}
+
+std::vector<int32_t> default_calibration_tokens(int32_t vocab_size) {
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < kDefaultTokens; ++i) {
+    const kv::PhiloxBlock drawn =
+        kv::philox4x32_10(kv::PhiloxBlock{{static_cast<uint32_t>(i), 0, 0, 0}}, 0x63616c69u, 0x62726174u);
+    tokens.push_back(static_cast<int32_t>(drawn.word[0] % static_cast<uint32_t>(vocab_size)));
+  }
+  return tokens;
+}
+
+std::vector<float> balance_of(const ChannelMoments& moments, int32_t head_dim) {
+  std::vector<float> lambda(moments.key.size(), 1.0f);
+  const size_t dim = static_cast<size_t>(head_dim);
+  for (size_t head = 0; head + dim <= lambda.size(); head += dim) {
+    std::vector<double> logs(dim, 0.0);
+    double mean = 0.0;
+    for (size_t c = 0; c < dim; ++c) {
+      const double ratio = moments.key[head + c] / moments.query[head + c];
+      if (ratio > 0.0 && std::isfinite(ratio)) logs[c] = 0.25 * std::log(ratio);
+      mean += logs[c] / static_cast<double>(dim);
+    }
+    for (size_t c = 0; c < dim; ++c) {
+      lambda[head + c] =
+          static_cast<float>(std::clamp(std::exp(logs[c] - mean), 1.0 / kLargestBalance, kLargestBalance));
+    }
+  }
+  return lambda;
+}
+
+}  // namespace assay
