@@ -26,7 +26,7 @@ struct PoolLayout {
   std::string name;
   KvFormat format = KvFormat::kExact;
   KvShape shape;
-  int64_t record_bytes = 0;           // 16 tokens of one KV head in one layer
+  int64_t record_bytes = 0;              // 16 tokens of one KV head in one layer
   int32_t side_bytes_per_page_head = 0;  // beside the records, per page and KV head of one layer
   const char* granularity = "none";      // of the scales: none, token, group, channel, tensor
   const char* scale_source = "none";     // none, row, calibration

@@ -108,8 +108,8 @@ absl::StatusOr<PoolTransform> ModelExecutor::pool_transform(const EngineConfig& 
     kv::rotation_signs(config_.head_dim, transform.signs.data());
   }
   if (!config.kv_balance) return transform;
-  const std::vector<int32_t> tokens = config.calibration_tokens.empty() ? default_calibration_tokens(config_.vocab_size)
-                                                                        : config.calibration_tokens;
+  const std::vector<int32_t> tokens =
+      config.calibration_tokens.empty() ? default_calibration_tokens(config_.vocab_size) : config.calibration_tokens;
   const absl::StatusOr<ChannelMoments> moments =
       measure_moments(tokens, config.max_model_len, config_, *decoder_, *device_);
   if (!moments.ok()) return moments.status();

@@ -49,10 +49,14 @@ absl::StatusOr<MeterRules> meter_rules(const EngineConfig& config) {
                    "; use witness");
   }
   if (config.kv_bound == "best") return rules;
-  if (config.kv_bound == "f") rules.bound = kv::BoundKind::kBox;
-  else if (config.kv_bound == "e-form") rules.bound = kv::BoundKind::kEForm;
-  else if (config.kv_bound == "tanh") rules.bound = kv::BoundKind::kTanh;
-  else return invalid("kv_bound \"" + config.kv_bound + "\" is not known; use best, f, e-form or tanh");
+  if (config.kv_bound == "f")
+    rules.bound = kv::BoundKind::kBox;
+  else if (config.kv_bound == "e-form")
+    rules.bound = kv::BoundKind::kEForm;
+  else if (config.kv_bound == "tanh")
+    rules.bound = kv::BoundKind::kTanh;
+  else
+    return invalid("kv_bound \"" + config.kv_bound + "\" is not known; use best, f, e-form or tanh");
   return rules;
 }
 
@@ -102,15 +106,13 @@ absl::StatusOr<CachePlan> resolve_cache(const ModelConfig& model, DType stored, 
   const int64_t page_bytes = layout->bytes_per_page() + layout->side_bytes_per_page();
   const int64_t pages = std::min<int64_t>(config.kv_cache_memory_bytes / page_bytes, INT32_MAX / 2);
   if (pages < 1) {
-    return invalid("kv_cache_memory of " + mib(config.kv_cache_memory_bytes) + " holds no page of " +
-                   mib(page_bytes));
+    return invalid("kv_cache_memory of " + mib(config.kv_cache_memory_bytes) + " holds no page of " + mib(page_bytes));
   }
   const int64_t needed = pages_for(config.max_model_len, config.block_size);
   if (pages < needed && max_model_len_given) {
     return invalid("kv_cache_memory of " + mib(config.kv_cache_memory_bytes) + " holds " +
                    std::to_string(pages * config.block_size) + " tokens, less than max_model_len " +
-                   std::to_string(config.max_model_len) + " (which takes " + mib(needed * page_bytes) +
-                   ")");
+                   std::to_string(config.max_model_len) + " (which takes " + mib(needed * page_bytes) + ")");
   }
   if (pages < needed) {
     config.max_model_len = static_cast<int32_t>(pages * config.block_size);

@@ -50,8 +50,7 @@ struct LaneSums {
   }
   HWY_INLINE void add_radius(V p, V radius, int b1, int b2, int largest) {
     const TileTag d;
-    const auto growth =
-        hn::Sub(hn::Exp(d, hn::Min(radius, hn::Set(d, kLargestExponent))), hn::Set(d, 1.0f));
+    const auto growth = hn::Sub(hn::Exp(d, hn::Min(radius, hn::Set(d, kLargestExponent))), hn::Set(d, 1.0f));
     const auto product = hn::Mul(p, growth);
     sum[b1] = hn::Add(sum[b1], product);
     sum[b2] = hn::MulAdd(product, growth, sum[b2]);
@@ -185,8 +184,8 @@ class FragmentStep {
     const auto factor = hn::Set(d, b_.factor[pair]);
     const auto radii = [&](int32_t i, V*) { return hn::Mul(factor, hn::Load(d, b_.side.witness + i)); };
     b_.stored.decay[pair] =
-        softmax_step(b_.side, tiles_ * kTileTokens, b_.metered[pair] != 0, false, radii,
-                     b_.scores + pair * kStepTokens, state.max + pair, state.sums + pair * kPairSumFloats);
+        softmax_step(b_.side, tiles_ * kTileTokens, b_.metered[pair] != 0, false, radii, b_.scores + pair * kStepTokens,
+                     state.max + pair, state.sums + pair * kPairSumFloats);
   }
 
   void accumulate(int32_t block, int row, const PoolState& state) {
@@ -453,8 +452,8 @@ Work carve(const Problem& problem, int32_t pairs, Carver& carver) {
 // The query of one pair in each form the block needs.
 void load_query(const Problem& problem, const Item& item, int32_t pair, const kv::RowTransform& t, Work& w) {
   const int32_t dim = problem.shape.head_dim, stride = problem.dim_stride();
-  const float* from = problem.qkv.f32() + problem.row(item, pair) * problem.qkv.row_stride +
-                      problem.head(item, pair) * dim;
+  const float* from =
+      problem.qkv.f32() + problem.row(item, pair) * problem.qkv.row_stride + problem.head(item, pair) * dim;
   float *q = w.q + int64_t{pair} * stride, *pool_q = w.q_pool + int64_t{pair} * stride;
   const float scale = w.block.softmax_scale;
   for (int32_t c = 0; c < dim; ++c) q[c] = from[c] * scale;
@@ -624,9 +623,9 @@ void finish(const Problem& problem, const Item& item, const PoolBlock& b, const 
 void run_own(const Problem& problem, const Item& item, const PoolBlock& b, const PoolState& own) {
   clear(own, b.own.pairs, b.own.dim_stride);
   const int32_t heads = problem.shape.num_heads, kv_heads = problem.shape.num_kv_heads;
-  HWY_DYNAMIC_DISPATCH(RunOwnRows)(b, problem.own(item, heads + item.kv_head, 0),
-                                   problem.own(item, heads + kv_heads + item.kv_head, 0), problem.qkv.row_stride,
-                                   item.first_own + item.rows, own);
+  HWY_DYNAMIC_DISPATCH(RunOwnRows)
+  (b, problem.own(item, heads + item.kv_head, 0), problem.own(item, heads + kv_heads + item.kv_head, 0),
+   problem.qkv.row_stride, item.first_own + item.rows, own);
 }
 
 size_t item_floats(const Problem& problem, int32_t pairs) {

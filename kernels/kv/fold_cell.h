@@ -1,6 +1,6 @@
-// From raw sums to labels and tallies: what a metered cell is called, and where it is counted. The gate will sit between
-// the sums (attention) and this. Pure functions on caller-owned values, host and device; the caller serialises the
-// cells of one tally.
+// From raw sums to labels and tallies: what a metered cell is called, and where it is counted. The gate will sit
+// between the sums (attention) and this. Pure functions on caller-owned values, host and device; the caller serialises
+// the cells of one tally.
 #pragma once
 
 #include "kernels/kv/meter.h"

@@ -1,6 +1,6 @@
-// What the meter of a pool knows and where it is kept: one cell per (layer, query head, metered position), folded into two
-// tallies in device memory, per sequence of the step and per (layer, head) since start. Plain numbers; the host reads them
-// at its own pace. What a cell's label means: docs/certificate.md.
+// What the meter of a pool knows and where it is kept: one cell per (layer, query head, metered position), folded into
+// two tallies in device memory, per sequence of the step and per (layer, head) since start. Plain numbers; the host
+// reads them at its own pace. What a cell's label means: docs/certificate.md.
 #pragma once
 
 #include <cstdint>
@@ -16,19 +16,19 @@ enum class RadiusKind : uint8_t { kWitness, kDither, kBoth };
 
 // Thresholds of one sequence in one step. tau < 1 certifies, tau >= 1 only ranks.
 struct MeterThresholds {
-  float tau = 0.2f;    // of the key meter (total variation)
+  float tau = 0.2f;     // of the key meter (total variation)
   float tau_v = 0.05f;  // of the value meter (relative to max |v|)
-  float kappa = 0;     // of the dither radius, for this request's delta and length (dither_kappa); unused by the witness
+  float kappa = 0;  // of the dither radius, for this request's delta and length (dither_kappa); unused by the witness
   int32_t metered_stride = 1;  // prefill rows: meter each position divisible by it and the last of the chunk; 0 = none
 };
 
 // One metered (row, head), before any bound.
 struct MeterCell {
-  MeterSums<float> certain;      // radii that always hold (witness; of exact rows the float product alone)
-  MeterSums<float> conditional;  // the smaller of witness and dither per token; equal to `certain` without dither
-  float value_norm_low = 0;      // max |v_t| of exact values, rounded down
-  int32_t compressed_tokens = 0;  // 0: only exact rows were read
-  int32_t serial_terms = 0;       // longest chain of additions into one accumulator
+  MeterSums<float> certain;          // radii that always hold (witness; of exact rows the float product alone)
+  MeterSums<float> conditional;      // the smaller of witness and dither per token; equal to `certain` without dither
+  float value_norm_low = 0;          // max |v_t| of exact values, rounded down
+  int32_t compressed_tokens = 0;     // 0: only exact rows were read
+  int32_t serial_terms = 0;          // longest chain of additions into one accumulator
   float weight_rounding = 0x1p-16f;  // largest relative error of the weights that multiply the values (float exp)
 };
 
@@ -70,9 +70,9 @@ struct HeadMeter {
   uint64_t over_tau[kNumPhases] = {};
   uint64_t saturated[kNumPhases] = {};
   uint64_t overflow[kNumPhases] = {};
-  float worst = 0;         // since start
-  float recent_worst = 0;  // since the host last moved it out
-  float tv_sum[kNumPhases] = {};     // of finite bounds, since the host last moved it out
+  float worst = 0;                // since start
+  float recent_worst = 0;         // since the host last moved it out
+  float tv_sum[kNumPhases] = {};  // of finite bounds, since the host last moved it out
   float value_sum[kNumPhases] = {};
   uint32_t tv_buckets[kNumPhases][kNumMeterBuckets + 1] = {};  // since the host last moved them out
   uint32_t value_buckets[kNumPhases][kNumMeterBuckets + 1] = {};

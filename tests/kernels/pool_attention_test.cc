@@ -47,12 +47,15 @@ TEST_P(PoolAttention, MatchesDoublePrecisionAndItsMeterHolds) {
         if (cell.stored == 0) continue;
         const kv::MeterSums<double> expected = truth.sums;
         ASSERT_NEAR(metered.certain.weight, expected.weight, 1e-4 * expected.weight);
-        ASSERT_NEAR(metered.certain.b1 / metered.certain.weight, expected.b1 / expected.weight, 1e-2 * expected.b1 / expected.weight);
-        ASSERT_NEAR(metered.certain.b2 / metered.certain.weight, expected.b2 / expected.weight, 2e-2 * expected.b2 / expected.weight);
+        ASSERT_NEAR(metered.certain.b1 / metered.certain.weight, expected.b1 / expected.weight,
+                    1e-2 * expected.b1 / expected.weight);
+        ASSERT_NEAR(metered.certain.b2 / metered.certain.weight, expected.b2 / expected.weight,
+                    2e-2 * expected.b2 / expected.weight);
         ASSERT_NEAR(metered.certain.radius_max, expected.radius_max, 1e-2 * expected.radius_max);
         ASSERT_NEAR(metered.certain.value_error / metered.certain.weight, expected.value_error / expected.weight,
                     1e-4 * expected.value_error / expected.weight);
-        for (kv::BoundKind kind : {kv::BoundKind::kBest, kv::BoundKind::kBox, kv::BoundKind::kEForm, kv::BoundKind::kTanh}) {
+        for (kv::BoundKind kind :
+             {kv::BoundKind::kBest, kv::BoundKind::kBox, kv::BoundKind::kEForm, kv::BoundKind::kTanh}) {
           const kv::Meter<float> meter =
               kv::meter(kv::meter_inputs(metered.certain, metered.serial_terms), kind, metered.weight_rounding);
           ASSERT_GE(meter.tv, truth.tv);
@@ -62,7 +65,8 @@ TEST_P(PoolAttention, MatchesDoublePrecisionAndItsMeterHolds) {
           ASSERT_LE(metered.value_norm_low, largest);
           ASSERT_GE(metered.value_norm_low, largest * (1 - 0x1p-9));
           for (int32_t t = cell.stored; t <= cell.position; ++t) {
-            const float* v = run.model.query(cell.sequence, t, run.model.shape.num_heads + run.model.shape.num_kv_heads + run.model.kv_head(h));
+            const float* v = run.model.query(
+                cell.sequence, t, run.model.shape.num_heads + run.model.shape.num_kv_heads + run.model.kv_head(h));
             largest = std::max(largest, static_cast<double>(kv::norm_up(v, static_cast<int>(dim))));
           }
           ASSERT_GE(2 * meter.tv * largest + values, truth.output_error);
@@ -98,7 +102,8 @@ TEST_P(PoolAttention, MeterHoldsForHostileRows) {
         const kv::MeterCell& cell = result.cells[static_cast<size_t>((p - 61) * model.shape.num_heads + h)];
         const CellTruth truth = truth_of(model, 0, p, h, 61);
         const kv::MeterInputs<float> in = kv::meter_inputs(cell.certain, cell.serial_terms);
-        for (kv::BoundKind kind : {kv::BoundKind::kBest, kv::BoundKind::kBox, kv::BoundKind::kEForm, kv::BoundKind::kTanh}) {
+        for (kv::BoundKind kind :
+             {kv::BoundKind::kBest, kv::BoundKind::kBox, kv::BoundKind::kEForm, kv::BoundKind::kTanh}) {
           ASSERT_GE(kv::meter(in, kind, cell.weight_rounding).tv, truth.tv) << "seed " << seed << " position " << p;
         }
         ++cells;
@@ -130,7 +135,9 @@ TEST_P(PoolAttention, BatchesAndThreadsDoNotMatter) {
       for (size_t i = 0; i < got.size(); ++i) {
         const std::vector<float>& want = expected[i].out;
         ASSERT_EQ(std::memcmp(got[i].out.data(), want.data(), want.size() * sizeof(float)), 0) << i << " " << threads;
-        ASSERT_EQ(std::memcmp(got[i].cells.data(), expected[i].cells.data(), expected[i].cells.size() * sizeof(kv::MeterCell)), 0);
+        ASSERT_EQ(std::memcmp(got[i].cells.data(), expected[i].cells.data(),
+                              expected[i].cells.size() * sizeof(kv::MeterCell)),
+                  0);
       }
     }
   }

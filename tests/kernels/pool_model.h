@@ -23,7 +23,7 @@ struct PoolCase {
 
 // One token of one head: served and exact row in the model's channels, and what the meter may use.
 struct StoredRow {
-  std::vector<double> key, value;            // as decoded, transformed domain
+  std::vector<double> key, value;              // as decoded, transformed domain
   std::vector<double> exact_key, exact_value;  // the model's row in the pool's dtype
   double witness = 0, rho = 0;
 };
@@ -56,7 +56,8 @@ class PoolModel {
     table_.resize(static_cast<size_t>(num_pages));
     std::iota(table_.rbegin(), table_.rend(), 0);
     for (size_t s = 0; s < lengths.size(); ++s) {
-      qkv.push_back(random_floats(static_cast<size_t>(lengths[s] * shape.qkv_columns()), static_cast<uint32_t>(10 + s)));
+      qkv.push_back(
+          random_floats(static_cast<size_t>(lengths[s] * shape.qkv_columns()), static_cast<uint32_t>(10 + s)));
     }
   }
 
@@ -64,8 +65,8 @@ class PoolModel {
     int32_t sequence, first, count;
   };
   struct Result {
-    std::vector<float> out;             // [rows][heads x dim]
-    std::vector<kv::MeterCell> cells;   // [rows][heads]
+    std::vector<float> out;            // [rows][heads x dim]
+    std::vector<kv::MeterCell> cells;  // [rows][heads]
   };
 
   // Attention over the slices, every row metered, then their rows are written.
@@ -115,9 +116,7 @@ class PoolModel {
     cache.tables.lambda = lambda_.data();
   }
 
-  const float* query(int32_t sequence, int32_t position, int32_t head) const {
-    return at(sequence, position, head);
-  }
+  const float* query(int32_t sequence, int32_t position, int32_t head) const { return at(sequence, position, head); }
   int32_t kv_head(int32_t head) const { return head / (shape.num_heads / shape.num_kv_heads); }
 
   // A token as the pool holds it.
@@ -145,7 +144,9 @@ class PoolModel {
   std::vector<double> transformed_query(const float* q, int32_t h) const {
     kv::testing::ExactRow x;
     for (int32_t c = 0; c < shape.head_dim; ++c) {
-      const float lambda = cache.tables.lambda != nullptr ? lambda_[static_cast<size_t>((shape.num_kv_heads + h) * shape.head_dim + c)] : 1.0f;
+      const float lambda = cache.tables.lambda != nullptr
+                               ? lambda_[static_cast<size_t>((shape.num_kv_heads + h) * shape.head_dim + c)]
+                               : 1.0f;
       x.push_back(static_cast<long double>(q[c]) * lambda);
     }
     if (cache.tables.signs != nullptr) x = kv::testing::exact_rotation(signs_, x);
@@ -232,8 +233,10 @@ inline CellTruth truth_of(const PoolModel& m, int32_t sequence, int32_t position
     truth.tv += std::abs(p[t] - p_served[t]) / 2;
     for (size_t c = 0; c < y.size(); ++c) {
       y[c] += p[t] * rows[t].exact_value[c];
-      if (static_cast<int32_t>(t) < stored) pool_part[c] += p_served[t] * rows[t].value[c];
-      else own_part[c] += p_served[t] * rows[t].exact_value[c];
+      if (static_cast<int32_t>(t) < stored)
+        pool_part[c] += p_served[t] * rows[t].value[c];
+      else
+        own_part[c] += p_served[t] * rows[t].exact_value[c];
     }
   }
   truth.out = m.rotated_back(pool_part);

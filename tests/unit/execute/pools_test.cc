@@ -103,7 +103,8 @@ std::vector<float> trace(Executor& executor, TestSequence sequence, int32_t from
   int32_t first = from;
   for (int32_t step = 0; step < 6; ++step) {
     std::vector<SequenceSlice> slices;
-    for (const TestSequence& other : others) slices.push_back(other.slice(0, static_cast<int32_t>(other.tokens.size())));
+    for (const TestSequence& other : others)
+      slices.push_back(other.slice(0, static_cast<int32_t>(other.tokens.size())));
     slices.push_back(sequence.slice(first, static_cast<int32_t>(sequence.tokens.size()) - first));
     const StepResult result = must_execute(executor, slices);
     const SliceResult& slice = result.slices.back();
@@ -183,12 +184,14 @@ TEST(CertifiedPool, MeterHoldsOnTheBundledModel) {
   const auto moments = measure_moments(prompt_of(512, 5), 512, *config, **decoder, device);
   ASSERT_TRUE(moments.ok());
   const std::vector<float> lambda = balance_of(*moments, config->head_dim);
-  const auto layout = make_pool_layout("exact", {config->num_layers, config->num_kv_heads, config->head_dim, 16, DType::kF32});
+  const auto layout =
+      make_pool_layout("exact", {config->num_layers, config->num_kv_heads, config->head_dim, 16, DType::kF32});
   const auto pool = KvPool::make(device, *layout, kTokens / 16, {});
   ASSERT_TRUE(layout.ok() && pool.ok());
   const TestSequence sequence(prompt_of(kTokens, 3), 0, kTokens);
   StepBatch batch;
-  ASSERT_TRUE(batch.stage(plan_of({sequence.slice(0, kTokens)}), {512, config->vocab_size, 16, kTokens / 16}, {}, device).ok());
+  ASSERT_TRUE(
+      batch.stage(plan_of({sequence.slice(0, kTokens)}), {512, config->vocab_size, 16, kTokens / 16}, {}, device).ok());
   Capture capture;
   (*decoder)->forward(batch.view(), pool->view(), {}, &capture);
   ASSERT_EQ(capture.layers.size(), static_cast<size_t>(config->num_layers));
