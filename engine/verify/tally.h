@@ -36,5 +36,6 @@ inline void count(VerifyCheck& check, long double truth, long double bound) {
 std::vector<VerifyCheck> verify_bounds(const VerifyOptions& options);
 std::vector<VerifyCheck> verify_transform(const VerifyOptions& options);
 std::vector<VerifyCheck> verify_codecs(const VerifyOptions& options);
+std::vector<VerifyCheck> verify_kernels(const VerifyOptions& options);
 
 }  // namespace assay

@@ -15,7 +15,7 @@ bool VerifyReport::ok() const {
 
 VerifyReport run_verify(const VerifyOptions& options) {
   VerifyReport report;
-  for (const auto part : {verify_bounds, verify_transform, verify_codecs}) {
+  for (const auto part : {verify_bounds, verify_transform, verify_codecs, verify_kernels}) {
     std::vector<VerifyCheck> checks = part(options);
     std::move(checks.begin(), checks.end(), std::back_inserter(report.checks));
   }
