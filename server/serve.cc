@@ -3,6 +3,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <filesystem>
@@ -13,6 +14,8 @@
 #include "engine/api/engine.h"
 #include "server/commands.h"
 #include "server/config/load.h"
+#include "server/grpc/server.h"
+#include "server/http/access.h"
 #include "server/http/routes.h"
 #include "server/http/server.h"
 #include "server/ops/live_page.h"
@@ -105,7 +108,9 @@ class ServeCommand {
     operations_.server_info = [this] { return server_info(); };
     operations_.metrics_auth = config_.metrics_auth;
     if (absl::Status status = start_http(); !status.ok()) return failed(status);
+    if (absl::Status status = start_grpc(); !status.ok()) return failed(status);
     if (absl::Status status = load_model(); !status.ok()) return failed(status);
+    refresh_grpc_health();
     signals_.accept_orderly_end();
     log_info(fmt::format("ready url={}://{}:{} model={}", config_.ssl_certfile.empty() ? "http" : "https", config_.host,
                          server_->port(), names_.front()));
@@ -149,6 +154,29 @@ class ServeCommand {
     return absl::OkStatus();
   }
 
+  absl::Status start_grpc() {
+    if (config_.grpc_port == 0) return absl::OkStatus();
+    rpc::ServerOptions options;
+    options.host = config_.host;
+    options.port = static_cast<uint16_t>(config_.grpc_port);
+    options.certificate_file = config_.ssl_certfile;
+    options.key_file = config_.ssl_keyfile;
+    options.max_message_bytes = static_cast<int32_t>(std::min<int64_t>(config_.max_body_bytes.bytes, INT32_MAX));
+    options.max_streams = config_.max_connections;
+    rpc::ServerHooks hooks;
+    hooks.authorize = [keys = http::KeyRing(all_api_keys(config_))](std::string_view sent) { return keys.check(sent); };
+    hooks.on_call = [](const rpc::CallRecord& record) { log_call(record); };
+    auto server = rpc::Server::start(options, lifecycle_, std::move(hooks));
+    if (!server.ok()) return server.status();
+    grpc_server_ = std::move(*server);
+    log_info(fmt::format("grpc address={}:{}", config_.host, grpc_server_->port()));
+    return absl::OkStatus();
+  }
+
+  void refresh_grpc_health() {
+    if (grpc_server_) grpc_server_->refresh_health();
+  }
+
   absl::Status load_model() {
     const std::string& folder = config_.tokenizer.empty() ? config_.model : config_.tokenizer;
     absl::StatusOr<std::shared_ptr<const Tokenizer>> tokenizer = Tokenizer::load(folder);
@@ -186,6 +214,7 @@ class ServeCommand {
   bool wait_for_end() {
     while (!signals_.wait(kPoll)) {
       if (!engine_->stats().healthy) {
+        refresh_grpc_health();
         log_error("the engine has failed; health is red, the process ends soon");
         std::this_thread::sleep_for(kRedBeforeExit);
         return false;
@@ -195,16 +224,31 @@ class ServeCommand {
   }
 
   void stop() {
-    log_info(fmt::format("draining requests={} at_most_s={:.1f}", server_->active_requests(),
+    log_info(fmt::format("draining requests={} at_most_s={:.1f}", active_requests(),
                          static_cast<double>(config_.shutdown_timeout.time.count()) / 1000.0));
     lifecycle_.drain();
+    refresh_grpc_health();
     server_->close_after_replies();
     const auto end = std::chrono::steady_clock::now() + config_.shutdown_timeout.time;
-    while (server_->active_requests() > 0 && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(kPoll / 5);
-    const int left = server_->active_requests();
+    while (active_requests() > 0 && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(kPoll / 5);
+    const int left = active_requests();
     server_->stop();
+    if (grpc_server_) grpc_server_->stop();
     if (metrics_server_) metrics_server_->stop();
     log_info(fmt::format("stopped unfinished_requests={}", left));
+  }
+
+  int active_requests() const {
+    return server_->active_requests() + (grpc_server_ ? grpc_server_->active_calls() : 0);
+  }
+
+  static void log_call(const rpc::CallRecord& record) {
+    std::string line = fmt::format("call method={} code={} seconds={:.4f} {}", record.method, record.code, record.seconds,
+                                   log_field("peer", record.peer));
+    if (!record.request_id.empty()) line += " " + log_field("id", record.request_id);
+    if (!record.fields.empty()) line += " " + record.fields;
+    if (!record.message.empty()) line += " " + log_field("error", record.message);
+    log_info(line);
   }
 
   void record_request(const http::AccessRecord& record) {
@@ -250,6 +294,7 @@ class ServeCommand {
   std::atomic<std::shared_ptr<const ServeConfig>> effective_;  // set last: then engine_ may be read from any thread
   std::unique_ptr<http::Server> server_;                       // destroyed first
   std::unique_ptr<http::Server> metrics_server_;
+  std::unique_ptr<rpc::Server> grpc_server_;
 };
 
 }  // namespace

@@ -22,6 +22,7 @@ const std::vector<Flag>& serve_flags() {
 
       {"host", &C::host, "HTTP", "ADDRESS", "Address to listen on"},
       {"port", &C::port, "HTTP", "PORT", "HTTP port; 0 takes any free one", {}, 0, 65535},
+      {"grpc-port", &C::grpc_port, "HTTP", "PORT", "gRPC port (assay.v1.Inference); 0 turns gRPC off", {}, 0, 65535},
       {"metrics-port", &C::metrics_port, "HTTP", "PORT", "Serve /metrics, /health and /ready on this port as well", {}, 0,
        65535, "same as --port"},
       {"api-key", &C::api_keys, "HTTP", "KEY", "Accepted API key, may be given several times; covers every route but /health, "

@@ -165,6 +165,9 @@ absl::Status check_config(const ServeConfig& config) {
                                       "use observe (meter and report) or off");
   }
   if (config.block_size % 16 != 0) return absl::InvalidArgumentError("--block-size must be a multiple of 16");
+  if (config.grpc_port != 0 && (config.grpc_port == config.port || config.grpc_port == config.metrics_port)) {
+    return absl::InvalidArgumentError("--grpc-port equals --port or --metrics-port; gRPC needs a port of its own (0 turns it off)");
+  }
   if (config.metrics_port != 0 && config.metrics_port == config.port) {
     return absl::InvalidArgumentError("--metrics-port equals --port; leave it out to serve /metrics on --port");
   }

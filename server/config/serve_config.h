@@ -35,6 +35,7 @@ struct ServeConfig {
   // HTTP
   std::string host = "127.0.0.1";
   int32_t port = 8000;
+  int32_t grpc_port = 8001;
   int32_t metrics_port = 0;
   std::vector<std::string> api_keys;
   std::string api_key_file;

@@ -14,10 +14,8 @@ namespace assay::http {
 
 using Json = nlohmann::ordered_json;
 
-inline constexpr int kMaxJsonDepth = 64;
-
-// Whole text must be one JSON value, nested at most kMaxJsonDepth deep, in UTF-8 without a byte order mark. Of equal keys the
-// last one counts. InvalidArgument says where it is wrong.
+// Whole text must be one JSON value within the bounds of service/bounded_json.h, in UTF-8 without a byte order mark. Of equal
+// keys the last one counts. InvalidArgument says where it is wrong.
 absl::StatusOr<Json> parse_json(std::string_view text);
 
 // Compact, never fails: bytes that are not UTF-8 become U+FFFD.

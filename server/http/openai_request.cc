@@ -4,14 +4,14 @@
 
 #include <algorithm>
 
-#include "server/http/fields.h"
-#include "server/http/openai_sampling.h"
+#include "server/http/unsupported.h"
+#include "server/service/fields.h"
+#include "server/service/sampling_fields.h"
 #include "server/service/status.h"
 
 namespace assay::http {
 namespace {
 
-constexpr int32_t kMaxChoices = 128;   // n, best_of
 constexpr size_t kMaxAllChoices = 1024;  // prompts x best_of
 
 std::optional<std::vector<int32_t>> token_list(const Json& list) {

@@ -9,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "server/http/json_text.h"
+#include "server/service/fields.h"
 #include "server/service/generate_request.h"
 
 namespace assay::http {
@@ -38,7 +39,6 @@ absl::StatusOr<OpenAiRequest> parse_chat_request(const Json& body);
 absl::StatusOr<OpenAiRequest> parse_completion_request(const Json& body);
 
 // Parts shared with /tokenize.
-class Fields;
 Conversation parse_conversation(Fields& fields);
 
 }  // namespace assay::http

@@ -8,7 +8,7 @@
 #include <iterator>
 
 #include "server/http/error_reply.h"
-#include "server/http/request_id.h"
+#include "server/service/request_id.h"
 
 namespace assay::http {
 namespace {
@@ -51,6 +51,20 @@ std::variant<BadRequest, HttpRequest> read_head(const Parser& parser, const Limi
   if (!split_target(message.target(), request.path, request.query)) {
     return refuse(transport_error(400, "bad_path", "the path has a broken percent escape"), request.request_id);
   }
+  // Any other coding, or a list, would leave the length of the body to interpretation: the way to smuggle a second request.
+  if (message.count("Transfer-Encoding") > 0 &&
+      (message.count("Transfer-Encoding") > 1 || !equals_ignoring_case(request.header("Transfer-Encoding"), "chunked"))) {
+    return refuse(transport_error(501, "transfer_encoding", "the only transfer encoding known here is chunked"),
+                  request.request_id);
+  }
+  if (message.count("Host") > 1) {
+    return refuse(transport_error(400, "bad_host", "a request has one Host header"), request.request_id);
+  }
+  const std::string_view encoding = request.header("Content-Encoding");
+  if (!encoding.empty() && !equals_ignoring_case(encoding, "identity")) {
+    return refuse(transport_error(415, "content_encoding", "compressed request bodies are not supported"),
+                  request.request_id);
+  }
   const std::string_view expect = request.header("Expect");
   if (!expect.empty() && !equals_ignoring_case(expect, "100-continue")) {
     return refuse(transport_error(417, "expectation_failed", "the only expectation known here is 100-continue"),
@@ -82,6 +96,12 @@ asio::awaitable<std::variant<ConnectionEnded, BadRequest, HttpRequest>> RequestR
       error_code error;
       buffer_.consume(parser.put(buffer_.data(), error));
       if (error && error != beast_http::error::need_more) co_return refuse(parse_failure(error, limits_), make_request_id());
+    }
+    // What the parser leaves is an unfinished line: a chunk extension or trailers. Those are bounded like headers.
+    if (head_done && !parser.is_done() && buffer_.size() > limits_.max_header_bytes) {
+      co_return refuse(transport_error(431, "headers_too_large",
+                                       fmt::format("chunk extensions or trailers are above {} bytes", limits_.max_header_bytes)),
+                       request.request_id);
     }
     if (!head_done && parser.is_header_done()) {
       head_done = true;

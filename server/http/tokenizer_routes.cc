@@ -1,7 +1,7 @@
 #include "server/http/error_reply.h"
-#include "server/http/fields.h"
 #include "server/http/openai_request.h"
 #include "server/http/routes.h"
+#include "server/service/fields.h"
 
 namespace assay::http {
 namespace {

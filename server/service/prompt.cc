@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <nlohmann/json.hpp>
 
+#include "server/service/bounded_json.h"
 #include "server/service/status.h"
 
 namespace assay {
@@ -51,10 +52,12 @@ absl::StatusOr<Json> normalise_arguments(const Json& arguments, const std::strin
   if (!arguments.is_string()) return arguments;
   const std::string text = arguments.get<std::string>();
   if (text.empty()) return Json::object();
-  Json parsed = Json::parse(text, nullptr, false);
-  if (parsed.is_discarded() || !parsed.is_object()) {
-    return field_error(field, field + " must be a string that holds a JSON object");
+  absl::StatusOr<Json> parsed = parse_bounded_json(text);
+  if (!parsed.ok()) {
+    return field_error(field, fmt::format("{0} must be a string that holds a JSON object; it {1}", field,
+                                          std::string(parsed.status().message())));
   }
+  if (!parsed->is_object()) return field_error(field, field + " must be a string that holds a JSON object");
   return parsed;
 }
 
@@ -131,6 +134,9 @@ Json template_variables(const Conversation& conversation, Json messages, const T
   return variables;
 }
 
+// Whatever stops a template, its limits included, is the conversation's fault: the server is not busy, a retry changes nothing.
+absl::Status template_error(const absl::Status& status) { return field_error("messages", std::string(status.message())); }
+
 absl::Status check_conversation(const Conversation& conversation) {
   if (conversation.continue_final_message && conversation.add_generation_prompt) {
     return field_error("continue_final_message",
@@ -182,7 +188,8 @@ absl::StatusOr<std::string> render_conversation(const Conversation& conversation
   const std::string final_content = content_text(messages->back()["content"]);
   absl::StatusOr<std::string> text =
       chat_template.render(template_variables(conversation, std::move(*messages), tokenizer));
-  if (!text.ok() || !conversation.continue_final_message) return text;
+  if (!text.ok()) return template_error(text.status());
+  if (!conversation.continue_final_message) return text;
   return cut_after_final_message(*text, final_content);
 }
 

@@ -35,8 +35,9 @@ class Reply:
 class RunningServer:
     def __init__(self, model, *flags, environment=None, wait=True):
         self.lines = []
-        self.process = subprocess.Popen([BINARY, "serve", str(model), "--port", "0", *map(str, flags)], stderr=subprocess.PIPE,
-                                        text=True, env=clean_environment(**(environment or {})))
+        without_grpc = [] if "--grpc-port" in flags else ["--grpc-port", "0"]  # servers of one test run side by side
+        self.process = subprocess.Popen([BINARY, "serve", str(model), "--port", "0", *without_grpc, *map(str, flags)],
+                                        stderr=subprocess.PIPE, text=True, env=clean_environment(**(environment or {})))
         self._port = None
         self._listening = threading.Event()
         self._ready = threading.Event()

@@ -1,14 +1,16 @@
 // The parts of the HTTP room that need no connection: JSON, fields, OpenAI requests, keys, origins, paths, heads, ids.
 #include <gtest/gtest.h>
 
+#include <chrono>
+
 #include "server/http/access.h"
 #include "server/http/error_reply.h"
-#include "server/http/fields.h"
 #include "server/http/head_text.h"
 #include "server/http/openai_format.h"
 #include "server/http/openai_request.h"
-#include "server/http/request_id.h"
 #include "server/http/request_reader.h"
+#include "server/service/fields.h"
+#include "server/service/request_id.h"
 #include "server/service/status.h"
 #include "tests/unit/service/fakes.h"
 
@@ -40,6 +42,33 @@ TEST(Json, Case51WhatIsNotJson) {
   EXPECT_TRUE(parse_json("\"" + std::string(1000, '[') + "\"").ok());
   EXPECT_EQ((*parse_json(R"({"a":1,"a":2})"))["a"], 2);
   for (const char* text : {"[]", "\"x\"", "5", "null"}) EXPECT_FALSE(parse_chat_request(*parse_json(text)).ok()) << text;
+}
+
+std::string object_of(int num_keys, const std::string& prefix) {
+  std::string text;
+  for (int i = 0; i < num_keys; ++i) text += (text.empty() ? "\"" : ",\"") + prefix + std::to_string(i) + "\":1";
+  return "{" + text + "}";
+}
+
+TEST(Json, KeysPerObjectAreBounded) {
+  EXPECT_TRUE(parse_json(object_of(1024, "")).ok());
+  EXPECT_FALSE(parse_json(object_of(1025, "")).ok());
+  EXPECT_EQ(wrong_chat_field("\"logit_bias\":" + object_of(1024, "")), "");
+  EXPECT_EQ(wrong_chat_field("\"logit_bias\":" + object_of(1025, "")), "(json)");
+  EXPECT_FALSE(parse_json("[0,{\"a\":" + object_of(1025, "x") + "}]").ok());
+  std::string many = object_of(1024, "x");
+  for (int i = 0; i < 100; ++i) many += "," + object_of(1024, "x");
+  EXPECT_EQ(parse_json("[" + many + "]").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// 8 MiB of the worst shapes: each costs about what it costs to read it.
+TEST(Json, TheCostGrowsWithTheTextOnly) {
+  std::string many_small = "[{}";
+  while (many_small.size() < (8 << 20)) many_small += ",{}";
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_TRUE(parse_json(many_small + "]").ok());
+  EXPECT_FALSE(parse_json(object_of(800'000, "")).ok());
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));  // the square would take hours
 }
 
 TEST(Json, Case17OutputSurvivesBadUtf8) { EXPECT_EQ(to_text(Json("a\xFF" "b")), "\"a\xEF\xBF\xBD" "b\""); }

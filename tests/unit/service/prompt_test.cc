@@ -61,6 +61,27 @@ TEST(Prompt, Case62TemplateErrorIsTheClientsMessage) {
   const ErrorView error = describe_error(text.status());
   EXPECT_EQ(error.http_status, 400);
   EXPECT_EQ(error.message, "roles must alternate");
+  EXPECT_EQ(error.param, "messages");
+}
+
+TEST(Prompt, ATemplateOverItsLimitsIsTheClientsFault) {
+  const auto endless = ChatTemplate::parse("{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}");
+  ASSERT_TRUE(endless.ok()) << endless.status();
+  const auto text = render_conversation(talk(Json::parse(R"([{"role":"user","content":"x"}])")), **endless, ByteTokenizer());
+  const ErrorView error = describe_error(text.status());
+  EXPECT_EQ(error.http_status, 400);  // 429 would be sent again, and again
+  EXPECT_EQ(error.param, "messages");
+}
+
+TEST(Prompt, ArgumentsOfToolCallsAreBounded) {
+  std::string keys;
+  for (int i = 0; i <= 1024; ++i) keys += (i > 0 ? ",\"k" : "\"k") + std::to_string(i) + "\":1";
+  const std::string deep = "{\"x\":" + std::string(64, '[') + std::string(64, ']') + "}";
+  for (const std::string& arguments : {"{" + keys + "}", deep}) {
+    const Json call = {{"function", {{"name", "f"}, {"arguments", arguments}}}};
+    EXPECT_EQ(wrong_field(Json::array({{{"role", "assistant"}, {"tool_calls", Json::array({call})}}})),
+              "messages[0].tool_calls[0].function.arguments");
+  }
 }
 
 TEST(Prompt, ContinueFinalMessage) {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-namespace assay::http {
+namespace assay {
 
 inline constexpr size_t kMaxRequestIdLength = 128;
 
@@ -17,4 +17,4 @@ std::string make_request_id();
 // a new id when nothing is left.
 std::string clean_request_id(std::string_view from_client);
 
-}  // namespace assay::http
+}  // namespace assay

@@ -1,4 +1,4 @@
-#include "server/http/fields.h"
+#include "server/service/fields.h"
 
 #include <fmt/format.h>
 
@@ -6,7 +6,9 @@
 
 #include "server/service/status.h"
 
-namespace assay::http {
+namespace assay {
+
+using Json = nlohmann::ordered_json;
 
 std::optional<int64_t> whole_number(const Json& value) {
   if (value.is_number_unsigned()) {
@@ -140,4 +142,4 @@ const Json* Fields::array(std::string_view name) {
   return nullptr;
 }
 
-}  // namespace assay::http
+}  // namespace assay

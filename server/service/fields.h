@@ -11,10 +11,11 @@
 #include <string_view>
 #include <vector>
 
-#include "absl/status/status.h"
-#include "server/http/json_text.h"
+#include <nlohmann/json.hpp>
 
-namespace assay::http {
+#include "absl/status/status.h"
+
+namespace assay {
 
 struct NumberRange {
   double minimum = std::numeric_limits<double>::lowest();
@@ -24,6 +25,8 @@ struct NumberRange {
 
 class Fields {
  public:
+  using Json = nlohmann::ordered_json;
+
   // `prefix` comes before field names in messages, e.g. "stream_options.".
   explicit Fields(const Json& object, std::string prefix = "") : object_(object), prefix_(std::move(prefix)) {}
 
@@ -55,6 +58,6 @@ class Fields {
 };
 
 // The value as an integer when it is one (whole floats included).
-std::optional<int64_t> whole_number(const Json& value);
+std::optional<int64_t> whole_number(const nlohmann::ordered_json& value);
 
-}  // namespace assay::http
+}  // namespace assay

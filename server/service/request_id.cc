@@ -1,10 +1,10 @@
-#include "server/http/request_id.h"
+#include "server/service/request_id.h"
 
 #include <fmt/format.h>
 
 #include <random>
 
-namespace assay::http {
+namespace assay {
 namespace {
 
 bool decent(char c) {
@@ -31,4 +31,4 @@ std::string clean_request_id(std::string_view from_client) {
   return id.empty() ? make_request_id() : id;
 }
 
-}  // namespace assay::http
+}  // namespace assay

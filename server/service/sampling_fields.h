@@ -1,4 +1,4 @@
-// The fields that both OpenAI routes share: sampling rules, stop strings, certificate, and what is not supported.
+// Fields with one name, one range and one message in every protocol: sampling rules, stop strings, certificate.
 //
 // Threads: pure functions. Errors: recorded in `fields`.
 #pragma once
@@ -7,16 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "server/http/fields.h"
+#include "server/service/fields.h"
 #include "server/service/generate_request.h"
 
-namespace assay::http {
+namespace assay {
+
+inline constexpr int32_t kMaxChoices = 128;  // n, best_of
 
 SamplingFields parse_sampling(Fields& fields);
 std::vector<std::string> parse_stop(Fields& fields);
 std::optional<CertificateOptions> parse_certificate(Fields& fields);
 
-// Fails on fields that would change the answer and that this server does not know how to honour.
-void refuse_unsupported(Fields& fields);
-
-}  // namespace assay::http
+}  // namespace assay
