@@ -124,7 +124,10 @@ bool is_list(const Flag& flag) { return std::holds_alternative<std::vector<std::
 bool is_boolean(const Flag& flag) { return std::holds_alternative<bool ServeConfig::*>(flag.target); }
 
 absl::Status set_flag(const Flag& flag, const std::vector<std::string>& texts, const std::string& source, ServeConfig& config) {
-  if (texts.empty() && !is_list(flag)) return absl::InvalidArgumentError(source + " needs a value");
+  const bool has_empty = std::find(texts.begin(), texts.end(), "") != texts.end();
+  if ((texts.empty() && !is_list(flag)) || (flag.filled && (texts.empty() || has_empty))) {
+    return absl::InvalidArgumentError(source + " needs a value that is not empty");
+  }
   return std::visit([&](auto member) { return set(flag, texts, source, config.*member); }, flag.target);
 }
 

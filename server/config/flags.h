@@ -33,6 +33,7 @@ struct Flag {
   int64_t maximum = INT32_MAX;
   const char* default_text = nullptr;  // shown instead of the value, where the default is worked out later
   bool secret = false;                 // never printed
+  bool filled = false;  // given without a value, or with an empty one, it is refused: it would say less than was meant
 };
 
 const std::vector<Flag>& serve_flags();

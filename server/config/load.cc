@@ -79,6 +79,19 @@ absl::Status check_file(const char* flag, const std::string& path) {
   return absl::InvalidArgumentError(fmt::format("--{} {}: cannot be read", flag, path));
 }
 
+absl::Status add_keys_of_file(const std::string& path, std::vector<std::string>& keys) {
+  if (absl::Status status = check_file("api-key-file", path); !status.ok()) return status;
+  const size_t num_before = keys.size();
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const size_t end = line.find_last_not_of(" \t\r");
+    if (end != std::string::npos && line.front() != '#') keys.push_back(line.substr(0, end + 1));
+  }
+  if (keys.size() > num_before) return absl::OkStatus();
+  return absl::InvalidArgumentError(fmt::format("--api-key-file {} holds no key; each line is one, but for empty lines and "
+                                                "comments (#)", path));
+}
+
 }  // namespace
 
 absl::Status apply_json(const std::string& text, const std::string& path, ServeConfig& config) {
@@ -152,6 +165,10 @@ absl::StatusOr<LoadedConfig> load_config(const std::vector<std::string>& argumen
     absl::Status status = set_flag(*find_flag(name), texts, "--" + name, loaded.config);
     if (!status.ok()) return status;
   }
+  if (!loaded.config.api_key_file.empty()) {
+    absl::Status status = add_keys_of_file(loaded.config.api_key_file, loaded.config.api_keys);
+    if (!status.ok()) return status;
+  }
   return loaded;
 }
 
@@ -171,11 +188,7 @@ absl::Status check_config(const ServeConfig& config) {
   if (config.metrics_port != 0 && config.metrics_port == config.port) {
     return absl::InvalidArgumentError("--metrics-port equals --port; leave it out to serve /metrics on --port");
   }
-  for (const std::string& key : config.api_keys) {
-    if (key.empty()) return absl::InvalidArgumentError("--api-key must not be empty");
-  }
   for (const auto& [flag, path] : {std::pair<const char*, std::string>{"chat-template", config.chat_template},
-                                   {"api-key-file", config.api_key_file},
                                    {"ssl-certfile", config.ssl_certfile},
                                    {"ssl-keyfile", config.ssl_keyfile}}) {
     if (absl::Status status = check_file(flag, path); !status.ok()) return status;

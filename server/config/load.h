@@ -20,6 +20,8 @@ struct LoadedConfig {
 };
 
 // `arguments`: what follows `assay serve`. `environment`: "NAME=value" entries; those without the ASSAY_ prefix are ignored.
+// The keys of --api-key-file are among api_keys afterwards. A file that cannot be read or holds no key is an error, as is an empty
+// key: who asks for keys must not get an open server.
 absl::StatusOr<LoadedConfig> load_config(const std::vector<std::string>& arguments,
                                          const std::vector<std::string>& environment);
 

@@ -27,7 +27,6 @@ struct ServeConfig {
   std::string chat_template;
   std::string load_format = "auto";
   std::string device = "auto";
-  std::string dtype = "auto";
   int32_t threads = 0;
   int32_t tensor_parallel_size = 1;
   std::optional<uint64_t> seed;

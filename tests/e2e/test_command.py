@@ -29,6 +29,8 @@ def test_help_version_and_unknown_commands():
     (["serve", "/tmp", "--port", "x"], {}, "--port"),
     (["serve", "/tmp", "--config", "/no/such.json"], {}, "cannot be read"),
     (["serve", "/tmp", "--ssl-keyfile", "/etc/hostname"], {}, "--ssl-certfile"),
+    (["serve", "/tmp", "--api-key-file", "/dev/null"], {}, "holds no key"),
+    (["serve", "/tmp"], {"ASSAY_API_KEY": ""}, "ASSAY_API_KEY"),
     (["serve", "/tmp"], {"ASSAY_MAX_NUM_SEQ": "5"}, "ASSAY_MAX_NUM_SEQ"),
     (["serve", "/tmp"], {"ASSAY_PORT": "tcp://10.0.0.1:80"}, "enableServiceLinks")])
 def test_what_is_wrong_is_said(arguments, environment, words):

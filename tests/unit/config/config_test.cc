@@ -116,6 +116,28 @@ TEST(Config, ListsAndBooleans) {
   EXPECT_TRUE(loaded->config.metrics_auth);
 }
 
+// Whoever asks for keys and gives none must not get an open server.
+TEST(Config, KeysThatAreGivenMustBeThere) {
+  for (const char* entry : {"ASSAY_API_KEY=", "ASSAY_API_KEY=a,,b", "ASSAY_API_KEY_FILE="}) {
+    EXPECT_FALSE(load_config({}, {entry}).ok()) << entry;
+  }
+  EXPECT_FALSE(load_config({"--api-key", ""}, {}).ok());
+  EXPECT_FALSE(load_config({"--api-key-file="}, {}).ok());
+  ServeConfig config;
+  for (const char* json : {R"({"api_key": []})", R"({"api_key": ""})", R"({"api_key": ["a", ""]})", R"({"api_key_file": ""})"}) {
+    EXPECT_FALSE(apply_json(json, "f", config).ok()) << json;
+  }
+  for (const char* text : {"", "\n \n", "# only a comment\n", "\r\n"}) {
+    const auto loaded = load_config({"--api-key", "sk-zero", "--api-key-file", write_file(text)}, {});
+    EXPECT_NE(message(loaded.status()).find("holds no key"), std::string::npos) << text;
+  }
+  EXPECT_FALSE(load_config({"--api-key-file", "/no/such/file"}, {}).ok());
+  EXPECT_FALSE(load_config({}, {"ASSAY_API_KEY_FILE=" + ::testing::TempDir()}).ok());
+  const auto loaded = load_config({"--api-key-file", write_file("# team\nsk-one \r\n\nsk-two")}, {"ASSAY_API_KEY=sk-zero"});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->config.api_keys, (std::vector<std::string>{"sk-zero", "sk-one", "sk-two"}));
+}
+
 TEST(Config, SizesAndTimes) {
   EXPECT_EQ(parse_byte_size("4096")->bytes, 4096);
   EXPECT_EQ(parse_byte_size("1.5GiB")->bytes, 1610612736);
