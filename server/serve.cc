@@ -35,6 +35,7 @@ using Json = nlohmann::ordered_json;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kPoll{100};
+constexpr milliseconds kAbortedReplies{1000};  // after --shutdown-timeout: to tell the clients whose requests were cut
 constexpr milliseconds kRedBeforeExit{3000};  // how long probes can see a dead engine before the process ends
 
 std::string read_file(const std::string& path) {
@@ -48,16 +49,6 @@ std::vector<std::string> model_names(const ServeConfig& config) {
   if (path.filename().empty()) path = path.parent_path();
   const std::string name = std::filesystem::absolute(path).filename().string();
   return {name.empty() ? config.model : name};
-}
-
-std::vector<std::string> all_api_keys(const ServeConfig& config) {
-  std::vector<std::string> keys = config.api_keys;
-  std::ifstream file(config.api_key_file);
-  for (std::string line; !config.api_key_file.empty() && std::getline(file, line);) {
-    const size_t end = line.find_last_not_of(" \t\r");
-    if (end != std::string::npos && line.front() != '#') keys.push_back(line.substr(0, end + 1));
-  }
-  return keys;
 }
 
 // Each connection is a file descriptor.
@@ -132,7 +123,6 @@ class ServeCommand {
          {http::tokenizer_routes(lifecycle_), http::health_routes(lifecycle_, operations_), http::information_routes(operations_)}) {
       routes.insert(routes.end(), more.begin(), more.end());
     }
-    const std::vector<std::string> keys = all_api_keys(config_);
     http::ServerOptions options;
     options.host = config_.host;
     options.port = static_cast<uint16_t>(config_.port);
@@ -140,7 +130,7 @@ class ServeCommand {
     options.key_file = config_.ssl_keyfile;
     options.limits.max_body_bytes = static_cast<uint64_t>(config_.max_body_bytes.bytes);
     options.limits.max_connections = config_.max_connections;
-    auto server = http::Server::start(options, http::Site(std::move(routes), keys, config_.allowed_origins, on_request));
+    auto server = http::Server::start(options, http::Site(std::move(routes), config_.api_keys, config_.allowed_origins, on_request));
     if (!server.ok()) return server.status();
     server_ = std::move(*server);
     log_info(fmt::format("listening host={} port={} loading={}", config_.host, server_->port(), config_.model));
@@ -148,7 +138,7 @@ class ServeCommand {
     options.port = static_cast<uint16_t>(config_.metrics_port);
     options.io_threads = options.worker_threads = 1;
     auto metrics_server = http::Server::start(
-        options, http::Site(http::health_routes(lifecycle_, operations_), keys, config_.allowed_origins, on_request));
+        options, http::Site(http::health_routes(lifecycle_, operations_), config_.api_keys, config_.allowed_origins, on_request));
     if (!metrics_server.ok()) return metrics_server.status();
     metrics_server_ = std::move(*metrics_server);
     return absl::OkStatus();
@@ -164,7 +154,7 @@ class ServeCommand {
     options.max_message_bytes = static_cast<int32_t>(std::min<int64_t>(config_.max_body_bytes.bytes, INT32_MAX));
     options.max_streams = config_.max_connections;
     rpc::ServerHooks hooks;
-    hooks.authorize = [keys = http::KeyRing(all_api_keys(config_))](std::string_view sent) { return keys.check(sent); };
+    hooks.authorize = [keys = http::KeyRing(config_.api_keys)](std::string_view sent) { return keys.check(sent); };
     hooks.on_call = [](const rpc::CallRecord& record) { log_call(record); };
     auto server = rpc::Server::start(options, lifecycle_, std::move(hooks));
     if (!server.ok()) return server.status();
@@ -229,9 +219,12 @@ class ServeCommand {
     lifecycle_.drain();
     refresh_grpc_health();
     server_->close_after_replies();
-    const auto end = std::chrono::steady_clock::now() + config_.shutdown_timeout.time;
-    while (active_requests() > 0 && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(kPoll / 5);
+    wait_for_replies(config_.shutdown_timeout.time);
     const int left = active_requests();
+    if (left > 0) {
+      engine_->abort_all();
+      wait_for_replies(kAbortedReplies);
+    }
     server_->stop();
     if (grpc_server_) grpc_server_->stop();
     if (metrics_server_) metrics_server_->stop();
@@ -249,6 +242,11 @@ class ServeCommand {
     if (!record.fields.empty()) line += " " + record.fields;
     if (!record.message.empty()) line += " " + log_field("error", record.message);
     log_info(line);
+  }
+
+  void wait_for_replies(milliseconds time) const {
+    const auto end = std::chrono::steady_clock::now() + time;
+    while (active_requests() > 0 && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(kPoll / 5);
   }
 
   void record_request(const http::AccessRecord& record) {

@@ -93,7 +93,8 @@ std::vector<TextEvent> Generation::take() {
         take_prompt_scores(prompt, event.prompt_logprobs);
         for (Event& held : std::exchange(prompt.held, {})) feed(prompt, std::move(held), out);
       }
-      if (prompt.scores_known || event.finish == FinishReason::kError) {
+      const bool failed = event.finish == FinishReason::kError || event.finish == FinishReason::kAbort;
+      if (prompt.scores_known || failed) {
         feed(prompt, std::move(event), out);
       } else {
         prompt.held.push_back(std::move(event));

@@ -10,6 +10,7 @@
 namespace assay {
 namespace {
 
+constexpr int64_t kMaxPromptScores = 4'000'000;  // of one request; each takes some hundred bytes until the reply has gone
 constexpr int32_t kDefaultCompletionTokens = 16;  // OpenAI's default of /v1/completions
 
 bool is_conversation(const GenerateRequest& request) { return std::holds_alternative<Conversation>(request.input); }
@@ -62,6 +63,7 @@ absl::StatusOr<std::unique_ptr<Generation>> TextService::admit(const GenerateReq
   if (absl::Status status = check_options(request); !status.ok()) return status;
   absl::StatusOr<std::vector<PromptStart>> prompts = make_prompts(request);
   if (!prompts.ok()) return prompts.status();
+  if (absl::Status status = check_size(request, *prompts); !status.ok()) return status;
   GenerationPlan plan = make_plan(request);
   for (PromptStart& prompt : *prompts) {
     Request engine_side = engine_request(request, plan, prompt);
@@ -98,6 +100,24 @@ absl::Status TextService::check_options(const GenerateRequest& request) const {
                                    engine_->config().max_logprobs, request.sampling.logprobs));
   }
   return absl::OkStatus();
+}
+
+absl::Status TextService::check_size(const GenerateRequest& request, const std::vector<PromptStart>& prompts) const {
+  const int64_t sequences = sequences_per_prompt(request);
+  const int64_t num_prompts = static_cast<int64_t>(prompts.size());
+  const int64_t places = engine_->config().max_num_queued_reqs;
+  if (num_prompts > 1 && num_prompts * sequences > places) {
+    return field_error("prompt", fmt::format("prompt: {} prompts times {} sequences are more than the whole queue holds ({}): "
+                                             "they could never be taken; send fewer at once", num_prompts, sequences, places));
+  }
+  if (!request.echo || request.sampling.logprobs < 0) return absl::OkStatus();
+  int64_t num_scores = 0;
+  for (const PromptStart& prompt : prompts) {
+    num_scores += static_cast<int64_t>(prompt.ids.size()) * sequences * (request.sampling.logprobs + 1);
+  }
+  if (num_scores <= kMaxPromptScores) return absl::OkStatus();
+  return field_error("logprobs", fmt::format("logprobs: echo with these prompts makes {} scores (prompt tokens x choices x "
+                                             "(logprobs + 1)), at most {} are served at once", num_scores, kMaxPromptScores));
 }
 
 absl::Status TextService::check_token_ids(const std::vector<int32_t>& ids, const std::string& field) const {
@@ -139,7 +159,8 @@ absl::StatusOr<std::vector<PromptStart>> TextService::make_prompts(const Generat
   std::vector<PromptStart> prompts;
   const auto add = [&](absl::StatusOr<PromptStart> prompt) -> absl::Status {
     if (!prompt.ok()) return prompt.status();
-    if (absl::Status status = check_length(*prompt, request.sampling.max_tokens); !status.ok()) return status;
+    const char* field = is_conversation(request) ? "messages" : "prompt";
+    if (absl::Status status = check_length(*prompt, request.sampling.max_tokens, field); !status.ok()) return status;
     prompts.push_back(std::move(*prompt));
     return absl::OkStatus();
   };
@@ -161,11 +182,12 @@ absl::StatusOr<std::vector<PromptStart>> TextService::make_prompts(const Generat
   return prompts;
 }
 
-absl::Status TextService::check_length(const PromptStart& prompt, std::optional<int32_t> max_tokens) const {
+absl::Status TextService::check_length(const PromptStart& prompt, std::optional<int32_t> max_tokens,
+                                       const char* field) const {
   const int64_t limit = engine_->config().max_model_len;
   const int64_t needed = static_cast<int64_t>(prompt.ids.size()) + (max_tokens == 0 ? 0 : 1);
   if (needed <= limit) return absl::OkStatus();
-  return with_code(field_error("prompt", fmt::format("this model's maximum context length is {} tokens, but the prompt has "
+  return with_code(field_error(field, fmt::format("this model's maximum context length is {} tokens, but the prompt has "
                                                      "{} tokens, which leaves no room for an answer", limit,
                                                      prompt.ids.size())),
                    "context_length_exceeded");
@@ -178,7 +200,7 @@ GenerationPlan TextService::make_plan(const GenerateRequest& request) const {
   plan.text.min_tokens = request.sampling.min_tokens;
   for (const std::string& stop : request.stop) {
     const std::optional<int32_t> id = tokenizer_->token_id(stop);
-    if (id && tokenizer_->is_special(*id)) {
+    if (id && tokenizer_->is_special(*id) && *id < engine_->model().vocab_size) {  // others the model cannot say
       plan.text.special_stops.emplace_back(*id, stop);
     } else {
       plan.text.stop.push_back(stop);

@@ -66,7 +66,9 @@ class TextService {
   absl::StatusOr<PromptStart> text_prompt(const std::string& text, bool add_special_tokens) const;
   absl::StatusOr<PromptStart> token_prompt(const std::vector<int32_t>& ids, bool want_text, bool skip_special) const;
   absl::StatusOr<std::string> render(const Conversation& conversation) const;
-  absl::Status check_length(const PromptStart& prompt, std::optional<int32_t> max_tokens) const;
+  absl::Status check_length(const PromptStart& prompt, std::optional<int32_t> max_tokens, const char* field) const;
+  // What each prompt and choice may ask for alone, and all together may not.
+  absl::Status check_size(const GenerateRequest& request, const std::vector<PromptStart>& prompts) const;
   absl::Status check_token_ids(const std::vector<int32_t>& ids, const std::string& field) const;
   absl::Status check_options(const GenerateRequest& request) const;
   GenerationPlan make_plan(const GenerateRequest& request) const;

@@ -22,6 +22,12 @@ def begin(server, body, path="/v1/completions"):
     return connection
 
 
+def read_to_end(connection):
+    connection.settimeout(30)
+    with connection, connection.makefile("rb") as file:
+        return file.read()
+
+
 def test_case_69_disconnects_free_everything(random_model):
     """Mid-stream, mid-queue and not streaming; a reset as well as an orderly close."""
     aborted = random_model.metric("assay_requests_total", finish_reason="abort")
@@ -119,9 +125,17 @@ def test_case_72_shutdown_timeout_and_second_signal(random_folder):
     with RunningServer(random_folder, *DUMMY, "--shutdown-timeout", "500ms") as server:
         connection = begin(server, endless)
         connection.recv(10)
+        whole = begin(server, {**ENDLESS, "n": 60})
+        eventually(lambda: server.metric("assay_num_requests_running") + server.metric("assay_num_requests_waiting") == 120)
         start = time.monotonic()
-        assert server.stop() == 0 and time.monotonic() - start < 5
-        connection.close()
+        server.process.send_signal(signal.SIGTERM)
+        cut, refused = read_to_end(connection), read_to_end(whole)
+        assert server.process.wait(30) == 0 and time.monotonic() - start < 5
+        # The cut stream ends as a whole one does, and says why; the reply that never began is a 503.
+        last = cut.split(b"data: ")[-2:]
+        assert json.loads(last[0].split(b"\n")[0])["error"]["code"] == "cancelled" and last[1].startswith(b"[DONE]")
+        assert cut.endswith(b"0\r\n\r\n")
+        assert refused.startswith(b"HTTP/1.1 503") and b"Retry-After" in refused and b"shutting down" in refused
     with RunningServer(random_folder, *DUMMY) as server:
         connection = begin(server, endless)
         connection.recv(10)

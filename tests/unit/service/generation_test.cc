@@ -167,6 +167,22 @@ TEST(Generation, EchoHoldsSequencesUntilThePromptIsScored) {
   EXPECT_EQ(second, "aby");
 }
 
+TEST(Generation, EchoDoesNotWaitForScoresThatNeverCome) {
+  for (const FinishReason reason : {FinishReason::kAbort, FinishReason::kError}) {
+    ServiceFixture fixture(nullptr);
+    GenerateRequest request = prompt_request("ab");
+    request.echo = true;
+    request.sampling.logprobs = 0;
+    auto generation = start(fixture, request);
+    Event end = end_event(0, reason);
+    if (reason == FinishReason::kError) end.status = absl::InternalError("broken");
+    fixture.engine->last->push(end);
+    EXPECT_TRUE(generation->take().empty());
+    EXPECT_TRUE(generation->done());
+    EXPECT_FALSE(generation->status().ok());
+  }
+}
+
 TEST(Generation, Case41PromptMajorChoicesAndUsage) {
   ServiceFixture fixture(says("hi"));
   GenerateRequest request;

@@ -57,7 +57,56 @@ TEST(TextService, TooLongPromptHasTheCodeClientsKnow) {
   const ErrorView error = refused(fixture, prompt_request(std::string(64, 'a')));
   EXPECT_EQ(error.http_status, 400);
   EXPECT_EQ(error.code, "context_length_exceeded");
+  EXPECT_EQ(error.param, "prompt");
   EXPECT_TRUE(fixture.service->generate(prompt_request(std::string(63, 'a'))).ok());
+  const ErrorView chat = refused(fixture, chat_request({{{"role", "user"}, {"content", std::string(64, 'a')}}}));
+  EXPECT_EQ(chat.code, "context_length_exceeded");
+  EXPECT_EQ(chat.param, "messages");  // a chat has no field `prompt`
+}
+
+TEST(TextService, PromptsThatNoQueueHoldsAreRefusedForGood) {
+  ServiceFixture fixture(says(""));
+  fixture.engine->config_.max_num_queued_reqs = 4;
+  GenerateRequest request = prompt_request("a");
+  request.input = std::vector<TextPrompt>(3, TextPrompt(std::string("a")));
+  request.n = 2;
+  const ErrorView error = refused(fixture, request);
+  EXPECT_EQ(error.http_status, 400);  // not 429: a retry cannot help
+  EXPECT_EQ(error.param, "prompt");
+  EXPECT_TRUE(fixture.engine->requests.empty());
+  request.input = std::vector<TextPrompt>(2, TextPrompt(std::string("a")));
+  EXPECT_TRUE(fixture.service->generate(request).ok());
+}
+
+TEST(TextService, PromptScoresOfARequestAreBounded) {
+  ServiceFixture fixture(says(""));
+  fixture.engine->config_.max_model_len = fixture.engine->model_.max_model_len = 200'000;
+  fixture.engine->config_.max_logprobs = 20;
+  GenerateRequest request = prompt_request(std::string(31'250, 'a'));
+  request.echo = true;
+  request.sampling.logprobs = 0;
+  request.n = 128;  // 31,250 x 128 = 4 million
+  EXPECT_TRUE(fixture.service->generate(request).ok());
+  request.sampling.logprobs = 1;
+  EXPECT_EQ(refused(fixture, request).param, "logprobs");
+  request.n = 1;
+  request.best_of = 128;
+  EXPECT_EQ(refused(fixture, request).param, "logprobs");
+  request.best_of = 0;
+  request.sampling.logprobs = 20;
+  EXPECT_TRUE(fixture.service->generate(request).ok());
+  request.n = 128;
+  request.echo = false;  // nothing of the prompt is scored
+  EXPECT_TRUE(fixture.service->generate(request).ok());
+}
+
+TEST(TextService, AStopStringThatTheModelCannotSayIsNoStopToken) {
+  ServiceFixture fixture(says(""));
+  fixture.engine->model_.vocab_size = kTurn;  // the tokenizer has one id more
+  GenerateRequest request = prompt_request("a");
+  request.stop = {"<eos>", "<turn>"};
+  ASSERT_TRUE(fixture.service->generate(request).ok());
+  EXPECT_EQ(fixture.engine->requests[0].sampling.stop_token_ids, std::vector<int32_t>{kEos});
 }
 
 TEST(TextService, Case56ModelNames) {
