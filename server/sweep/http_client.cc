@@ -61,6 +61,10 @@ std::string HttpClient::serialize(const HttpRequest& request) const {
   return message + "\r\n" + request.body;
 }
 
+asio::awaitable<TransferEnd> HttpClient::send(const LoadRequest& request, double timeout_s, StreamRecorder& recorder) {
+  return exchange({"POST", request.path, request.body, timeout_s}, recorder);
+}
+
 asio::awaitable<TransferEnd> HttpClient::exchange(HttpRequest request, ResponseSink& sink) {
   const std::string message = serialize(request);
   asio::steady_timer deadline(io_);

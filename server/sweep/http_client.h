@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "server/sweep/connection.h"
+#include "server/sweep/load_client.h"
 #include "server/sweep/transfer.h"
 
 namespace assay::sweep {
@@ -41,11 +42,12 @@ struct HttpRequest {
   double timeout_s = 60.0;  // for the whole exchange
 };
 
-class HttpClient {
+class HttpClient final : public LoadClient {
  public:
   HttpClient(boost::asio::io_context& io, Target target, std::string api_key, const RunClock& clock);
-  ~HttpClient();
+  ~HttpClient() override;
 
+  boost::asio::awaitable<TransferEnd> send(const LoadRequest& request, double timeout_s, StreamRecorder& recorder) override;
   boost::asio::awaitable<TransferEnd> exchange(HttpRequest request, ResponseSink& sink);
 
  private:

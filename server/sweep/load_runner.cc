@@ -20,7 +20,7 @@ constexpr auto kTuple = asio::as_tuple(asio::use_awaitable);
 
 class LevelRunner {
  public:
-  LevelRunner(asio::io_context& io, HttpClient& client, RunClock& clock, const RequestMaker& make,
+  LevelRunner(asio::io_context& io, LoadClient& client, RunClock& clock, const RequestMaker& make,
               const LevelPlan& plan, const ProgressHandler& on_progress)
       : io_(io),
         client_(client),
@@ -94,8 +94,7 @@ class LevelRunner {
     const LoadRequest load = make_(plan_.first_index + static_cast<uint64_t>(progress_.sent++));
     const double sent_s = clock_.now_s();
     StreamRecorder recorder(due_s.value_or(sent_s), sent_s, load.requested_output_tokens);
-    HttpRequest request{"POST", load.path, load.body, plan_.timeout_s};
-    const TransferEnd end = co_await client_.exchange(std::move(request), recorder);
+    const TransferEnd end = co_await client_.send(load, plan_.timeout_s, recorder);
     records_.push_back(recorder.finish(end, clock_.now_s()));
     ++progress_.ended;
     progress_.tokens += records_.back().output_tokens();
@@ -127,7 +126,7 @@ class LevelRunner {
   }
 
   asio::io_context& io_;
-  HttpClient& client_;
+  LoadClient& client_;
   RunClock& clock_;
   const RequestMaker& make_;
   const LevelPlan& plan_;
@@ -145,7 +144,7 @@ class LevelRunner {
 
 }  // namespace
 
-LevelRun run_level(asio::io_context& io, HttpClient& client, RunClock& clock, const RequestMaker& make,
+LevelRun run_level(asio::io_context& io, LoadClient& client, RunClock& clock, const RequestMaker& make,
                    const LevelPlan& plan, const ProgressHandler& on_progress) {
   return LevelRunner(io, client, clock, make, plan, on_progress).run();
 }

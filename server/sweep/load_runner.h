@@ -12,6 +12,7 @@
 
 #include "server/sweep/client_load.h"
 #include "server/sweep/http_client.h"
+#include "server/sweep/load_client.h"
 #include "server/sweep/record.h"
 #include "server/sweep/request_factory.h"
 
@@ -40,7 +41,7 @@ using RequestMaker = std::function<LoadRequest(uint64_t index)>;
 using ProgressHandler = std::function<void(const LevelProgress&)>;
 
 // Restarts `clock` and blocks until every request has ended. `on_progress`, if set, is called about once a second.
-LevelRun run_level(boost::asio::io_context& io, HttpClient& client, RunClock& clock, const RequestMaker& make,
+LevelRun run_level(boost::asio::io_context& io, LoadClient& client, RunClock& clock, const RequestMaker& make,
                    const LevelPlan& plan, const ProgressHandler& on_progress);
 
 }  // namespace assay::sweep

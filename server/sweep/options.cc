@@ -44,6 +44,9 @@ absl::Status finish_options(SweepOptions* o) {
   absl::StatusOr<Target> target = parse_url(o->url);
   if (!target.ok()) return target.status();
   o->target = *std::move(target);
+  if (!o->grpc_address.empty() && !parse_url("http://" + o->grpc_address).ok()) {
+    return absl::InvalidArgumentError("--grpc \"" + o->grpc_address + "\": write HOST:PORT, e.g. 127.0.0.1:8001");
+  }
   absl::StatusOr<GoodputLimits> goodput = parse_goodput(o->goodput_texts);
   if (!goodput.ok()) return goodput.status();
   o->goodput = *goodput;
@@ -53,6 +56,8 @@ absl::Status finish_options(SweepOptions* o) {
 
 void add_load_flags(CLI::App* app, SweepOptions* o) {
   app->add_option("--url", o->url, "Server, http://HOST:PORT")->capture_default_str();
+  app->add_option("--grpc", o->grpc_address,
+                  "HOST:PORT of assay.v1.Inference: the load goes there, --url answers what is asked beside it");
   app->add_option("--concurrency", o->concurrency,
                   "Requests in flight, one level each [1,2,4,...,512]; with --request-rate the cap")
       ->delimiter(',')

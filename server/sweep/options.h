@@ -30,6 +30,7 @@ absl::StatusOr<GoodputLimits> parse_goodput(const std::vector<std::string>& limi
 struct SweepOptions {
   std::string url = "http://127.0.0.1:8000";
   Target target;
+  std::string grpc_address;           // HOST:PORT; empty: the load is HTTP
   std::vector<int> concurrency;       // one level each; in rate mode at most one value, the cap
   std::vector<double> request_rates;  // not empty = rate mode, one level each
   double burstiness = 1.0;

@@ -1,4 +1,4 @@
-// The HTTP requests of a run: path and JSON body for any index, and the output length to expect.
+// The requests of a run: path and body for any index, and the output length to expect.
 //
 // Threads: const, one thread. Errors: none.
 #pragma once
@@ -12,8 +12,8 @@
 namespace assay::sweep {
 
 struct LoadRequest {
-  std::string path;
-  std::string body;
+  std::string path;  // of HTTP
+  std::string body;  // JSON; for gRPC an encoded assay.v1.GenerateRequest
   int64_t requested_output_tokens = 0;  // 0: not fixed
 };
 
@@ -28,6 +28,9 @@ class RequestFactory {
   LoadRequest request(uint64_t index) const;
 
  private:
+  std::string http_body(const DatasetEntry& entry, int64_t output_tokens) const;
+  std::string grpc_body(const DatasetEntry& entry, int64_t output_tokens) const;
+
   const SweepOptions& options_;
   std::string model_;
   PromptSource prompts_;

@@ -87,6 +87,7 @@ json level_json(const LevelResult& level) {
 
 json config_json(const SweepOptions& o) {
   return {{"url", o.url},
+          {"grpc", o.grpc_address},
           {"endpoint", o.chat ? "chat" : "completions"},
           {"input_tokens", o.input_tokens},
           {"output_tokens", o.output_tokens},

@@ -38,7 +38,7 @@ const char* kind_of(TransferError error) {
 }  // namespace
 
 StreamRecorder::StreamRecorder(double scheduled_s, double sent_s, int64_t requested_output_tokens)
-    : parser_([this](std::string_view data) { on_event(data); }) {
+    : parser_([this](std::string_view data) { take(parse_chunk(data)); }) {
   record_.scheduled_s = scheduled_s;
   record_.sent_s = sent_s;
   record_.requested_output_tokens = requested_output_tokens;
@@ -66,9 +66,18 @@ bool StreamRecorder::on_body(std::string_view bytes, double now_s) {
   return !failed_;
 }
 
-void StreamRecorder::on_event(std::string_view data) {
+void StreamRecorder::on_chunk(const Chunk& chunk, double now_s) {
+  now_s_ = now_s;
+  take(chunk);
+}
+
+void StreamRecorder::refuse(std::string kind, std::string detail, bool because_of_load) {
+  fail(std::move(kind), std::move(detail));
+  if (because_of_load) record_.outcome = Outcome::kRejected;
+}
+
+void StreamRecorder::take(const Chunk& chunk) {
   if (done_ || failed_) return;
-  Chunk chunk = parse_chunk(data);
   switch (chunk.kind) {
     case Chunk::Kind::kDone:
       done_ = true;
@@ -82,7 +91,7 @@ void StreamRecorder::on_event(std::string_view data) {
   }
   if (chunk.has_text) record_.text_times_s.push_back(now_s_);
   if (chunk.has_text || !chunk.finish_reason.empty()) record_.last_choice_s = now_s_;
-  if (!chunk.finish_reason.empty()) record_.finish_reason = std::move(chunk.finish_reason);
+  if (!chunk.finish_reason.empty()) record_.finish_reason = chunk.finish_reason;
   if (chunk.token_ids) record_.streamed_token_ids = record_.streamed_token_ids.value_or(0) + *chunk.token_ids;
   if (chunk.usage) {  // the last one counts: servers may send running totals with every chunk
     record_.usage_prompt_tokens = chunk.usage->prompt_tokens;

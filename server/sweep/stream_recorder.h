@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "server/sweep/chunk.h"
 #include "server/sweep/record.h"
@@ -23,11 +24,16 @@ class StreamRecorder final : public ResponseSink {
   bool on_header(int status, std::string_view content_type, double now_s) override;
   bool on_body(std::string_view bytes, double now_s) override;
 
+  // The same for protocols whose messages need no parsing.
+  void on_chunk(const Chunk& chunk, double now_s);
+  // The server ended the stream with an error of its protocol; `because_of_load`: it counts as rejected.
+  void refuse(std::string kind, std::string detail, bool because_of_load);
+
   // Once, after the exchange.
   RequestRecord finish(const TransferEnd& end, double now_s);
 
  private:
-  void on_event(std::string_view data);
+  void take(const Chunk& chunk);
   void fail(std::string kind, std::string detail);
   void judge(const TransferEnd& end);
   void complete();

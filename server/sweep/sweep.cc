@@ -15,6 +15,7 @@
 #include "server/sweep/arrivals.h"
 #include "server/sweep/calibration.h"
 #include "server/sweep/compare.h"
+#include "server/sweep/grpc_client.h"
 #include "server/sweep/load_runner.h"
 #include "server/sweep/options.h"
 #include "server/sweep/request_factory.h"
@@ -57,6 +58,9 @@ class SweepRun {
  public:
   explicit SweepRun(SweepOptions options) : client_(io_, options.target, options.api_key, clock_) {
     run_.options = std::move(options);
+    if (!run_.options.grpc_address.empty()) {
+      grpc_client_.emplace(io_, run_.options.grpc_address, run_.options.target.tls, run_.options.api_key, clock_);
+    }
     run_.started_at = fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(std::time(nullptr)));
   }
 
@@ -156,7 +160,7 @@ class SweepRun {
     plan.first_index = next_index_;
     const std::string name = level_name(level);
     const LevelRun run =
-        run_level(io_, client_, clock_, make, plan, [&](const LevelProgress& p) { show_progress(name, p); });
+        run_level(io_, load_client(), clock_, make, plan, [&](const LevelProgress& p) { show_progress(name, p); });
     const std::optional<MetricsSnapshot> after = wait_for(io_, fetch_metrics(client_));
     next_index_ += run.records.size();
     if (before && after) {
@@ -188,7 +192,12 @@ class SweepRun {
     plan.concurrency = level.concurrency > 0 ? level.concurrency : 1;
     plan.timeout_s = level.timeout_s;
     plan.first_index = next_index_;
-    next_index_ += run_level(io_, client_, clock_, make, plan, nullptr).records.size();
+    next_index_ += run_level(io_, load_client(), clock_, make, plan, nullptr).records.size();
+  }
+
+  LoadClient& load_client() {
+    if (grpc_client_) return *grpc_client_;
+    return client_;
   }
 
   static void show_progress(const std::string& name, const LevelProgress& p) {
@@ -223,7 +232,8 @@ class SweepRun {
 
   boost::asio::io_context io_{1};
   RunClock clock_;
-  HttpClient client_;
+  HttpClient client_;                      // of everything but the load where grpc_client_ is set
+  std::optional<GrpcClient> grpc_client_;
   RunResult run_;
   std::optional<RequestFactory> factory_;
   uint64_t next_index_ = 0;

@@ -165,6 +165,16 @@ TEST(Config, ModelFolders) {
   EXPECT_NE(message(check_config(config)).find("--ssl-keyfile"), std::string::npos);
 }
 
+TEST(Config, GrpcNeedsAPortOfItsOwn) {
+  ServeConfig config;
+  config.model = ::testing::TempDir();
+  EXPECT_EQ(config.grpc_port, 8001);
+  config.grpc_port = config.port;
+  EXPECT_NE(message(check_config(config)).find("--grpc-port"), std::string::npos);
+  config.grpc_port = config.port = 0;  // any free HTTP port, no gRPC
+  EXPECT_TRUE(check_config(config).ok()) << check_config(config);
+}
+
 TEST(Config, SecretsAreHidden) {
   ServeConfig config;
   config.api_keys = {"sk-secret"};
