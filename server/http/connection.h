@@ -31,7 +31,6 @@ class Connection {
   virtual asio::awaitable<void> shutdown() = 0;
   // Reads and writes that begin from now on fail, and the connection closes, after this long without completion.
   virtual void expire_after(std::chrono::steady_clock::duration time) = 0;
-  virtual void close() = 0;
   virtual asio::any_io_executor executor() = 0;
 };
 

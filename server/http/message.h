@@ -38,6 +38,8 @@ struct Production {
   bool end = false;
   int status = 200;   // not streaming: the reply's status; streaming: for the log
   Headers headers;    // not streaming only
+  // Not streaming only, with `end`: the reply takes time to make. Then this makes it, on a worker thread, while the producer lives.
+  std::function<Production()> make;
 };
 
 // A reply that is still being made. Destroying it cancels the work behind it.

@@ -101,12 +101,20 @@ class WholeProducer final : public GenerationProducer {
       production.bytes = std::move(error.body);
       return production;
     }
+    production.make = [this] { return whole(); };
+    return production;
+  }
+
+ private:
+  // Seconds, with many log probabilities.
+  Production whole() {
+    Production production;
+    production.end = true;
     production.headers = {{"Content-Type", "application/json"}};
     production.bytes = to_text(body());
     return production;
   }
 
- private:
   Json body() {
     Json frame = reply_frame(options_);
     frame["choices"] = Json::array();

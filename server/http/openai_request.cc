@@ -124,7 +124,7 @@ absl::StatusOr<OpenAiRequest> parse_chat_request(const Json& body) {
   parse_common(fields, request);
   request.generate.sampling = parse_sampling(fields);
   // max_completion_tokens is the newer name and wins.
-  if (auto tokens = fields.integer("max_completion_tokens", 0, INT32_MAX)) {
+  if (auto tokens = fields.integer("max_completion_tokens", 1, INT32_MAX)) {
     request.generate.sampling.max_tokens = static_cast<int32_t>(*tokens);
   }
   request.reply.scores = fields.boolean("logprobs").value_or(false);

@@ -2,7 +2,6 @@
 
 #include <boost/beast/http/error.hpp>
 #include <boost/beast/http/parser.hpp>
-#include <boost/beast/http/string_body.hpp>
 #include <fmt/format.h>
 
 #include <iterator>
@@ -14,7 +13,7 @@ namespace assay::http {
 namespace {
 
 namespace beast_http = boost::beast::http;
-using Parser = beast_http::request_parser<beast_http::string_body>;
+using Parser = beast_http::request_parser<GrowingBody>;
 
 constexpr size_t kHeaderRead = 4 * 1024;
 constexpr size_t kBodyRead = 64 * 1024;
@@ -32,7 +31,16 @@ Reply parse_failure(error_code error, const Limits& limits) {
   return transport_error(400, "bad_http", "not a valid HTTP request: " + error.message());
 }
 
-BadRequest refuse(Reply reply, std::string request_id) { return BadRequest{std::move(reply), std::move(request_id)}; }
+BadRequest refuse(Reply reply, HttpRequest request) {
+  if (request.request_id.empty()) request.request_id = make_request_id();
+  request.body.clear();
+  return BadRequest{std::move(reply), std::move(request)};
+}
+
+Reply bodies_over_budget() {
+  return transport_error(503, "too_many_bodies", "the request bodies that are being received fill the memory set aside for "
+                                                 "them; try again later");
+}
 
 // The request without its body, or why it is refused.
 std::variant<BadRequest, HttpRequest> read_head(const Parser& parser, const Limits& limits) {
@@ -42,33 +50,33 @@ std::variant<BadRequest, HttpRequest> read_head(const Parser& parser, const Limi
   request.request_id = clean_request_id(id == message.end() ? std::string_view() : std::string_view(id->value()));
   if (std::distance(message.begin(), message.end()) > limits.max_headers) {
     return refuse(transport_error(431, "too_many_headers", fmt::format("more than {} headers", limits.max_headers)),
-                  request.request_id);
+                  std::move(request));
   }
   for (const auto& field : message) request.headers.emplace_back(field.name_string(), field.value());
   request.method = std::string(message.method_string());
   request.http_1_0 = message.version() < 11;
   request.keep_alive = parser.keep_alive();
   if (!split_target(message.target(), request.path, request.query)) {
-    return refuse(transport_error(400, "bad_path", "the path has a broken percent escape"), request.request_id);
+    return refuse(transport_error(400, "bad_path", "the path has a broken percent escape"), std::move(request));
   }
   // Any other coding, or a list, would leave the length of the body to interpretation: the way to smuggle a second request.
   if (message.count("Transfer-Encoding") > 0 &&
       (message.count("Transfer-Encoding") > 1 || !equals_ignoring_case(request.header("Transfer-Encoding"), "chunked"))) {
     return refuse(transport_error(501, "transfer_encoding", "the only transfer encoding known here is chunked"),
-                  request.request_id);
+                  std::move(request));
   }
   if (message.count("Host") > 1) {
-    return refuse(transport_error(400, "bad_host", "a request has one Host header"), request.request_id);
+    return refuse(transport_error(400, "bad_host", "a request has one Host header"), std::move(request));
   }
   const std::string_view encoding = request.header("Content-Encoding");
   if (!encoding.empty() && !equals_ignoring_case(encoding, "identity")) {
     return refuse(transport_error(415, "content_encoding", "compressed request bodies are not supported"),
-                  request.request_id);
+                  std::move(request));
   }
   const std::string_view expect = request.header("Expect");
   if (!expect.empty() && !equals_ignoring_case(expect, "100-continue")) {
     return refuse(transport_error(417, "expectation_failed", "the only expectation known here is 100-continue"),
-                  request.request_id);
+                  std::move(request));
   }
   return request;
 }
@@ -95,19 +103,23 @@ asio::awaitable<std::variant<ConnectionEnded, BadRequest, HttpRequest>> RequestR
       timed = true;
       error_code error;
       buffer_.consume(parser.put(buffer_.data(), error));
-      if (error && error != beast_http::error::need_more) co_return refuse(parse_failure(error, limits_), make_request_id());
+      if (error && error != beast_http::error::need_more) co_return refuse(parse_failure(error, limits_), std::move(request));
+      if (!body_lease_.grow_to(parser.get().body().size())) co_return refuse(bodies_over_budget(), std::move(request));
     }
     // What the parser leaves is an unfinished line: a chunk extension or trailers. Those are bounded like headers.
     if (head_done && !parser.is_done() && buffer_.size() > limits_.max_header_bytes) {
       co_return refuse(transport_error(431, "headers_too_large",
                                        fmt::format("chunk extensions or trailers are above {} bytes", limits_.max_header_bytes)),
-                       request.request_id);
+                       std::move(request));
     }
     if (!head_done && parser.is_header_done()) {
       head_done = true;
       auto head = read_head(parser, limits_);
       if (auto* bad = std::get_if<BadRequest>(&head)) co_return std::move(*bad);
       request = std::get<HttpRequest>(std::move(head));
+      if (!parser.is_done()) {
+        if (std::optional<Reply> reply = head_check_(request)) co_return refuse(*std::move(reply), std::move(request));
+      }
       connection_.expire_after(limits_.body_timeout);
       if (!parser.is_done() && !request.header("Expect").empty() && !request.http_1_0) {
         const std::string_view go_on = "HTTP/1.1 100 Continue\r\n\r\n";

@@ -6,11 +6,14 @@
 #include <boost/asio/awaitable.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 
+#include <functional>
+#include <optional>
 #include <variant>
 
 #include "server/http/connection.h"
 #include "server/http/limits.h"
 #include "server/http/message.h"
+#include "server/http/request_body.h"
 
 namespace assay::http {
 
@@ -19,14 +22,22 @@ struct ConnectionEnded {};
 // A request that cannot be served as it stands: reply, then close.
 struct BadRequest {
   Reply reply;
-  std::string request_id;
+  HttpRequest request;  // as far as it is known, the id always
 };
+
+// The reply to a request that is refused by its head alone.
+using HeadCheck = std::function<std::optional<Reply>(const HttpRequest&)>;
 
 class RequestReader {
  public:
-  RequestReader(Connection& connection, const Limits& limits) : connection_(connection), limits_(limits) {}
+  // Who is refused by `head_check` gets to send no body (an invitation by 100-continue included).
+  RequestReader(Connection& connection, const Limits& limits, BodyBudget& bodies, HeadCheck head_check)
+      : connection_(connection), limits_(limits), body_lease_(bodies), head_check_(std::move(head_check)) {}
 
   asio::awaitable<std::variant<ConnectionEnded, BadRequest, HttpRequest>> next();
+
+  // The body of the last request is gone.
+  void release_body() { body_lease_.release(); }
 
   // Reads and drops what the client still sends, for a short while: a reply sent against a stream of data would be lost.
   asio::awaitable<void> discard_rest();
@@ -36,6 +47,8 @@ class RequestReader {
 
   Connection& connection_;
   const Limits& limits_;
+  BodyLease body_lease_;
+  HeadCheck head_check_;
   boost::beast::flat_buffer buffer_;
 };
 

@@ -58,6 +58,7 @@ class Server::Impl {
   Impl(const ServerOptions& options, Site site)
       : options_(options),
         site_(std::move(site)),
+        bodies_(options.limits.max_body_bytes * static_cast<uint64_t>(options.limits.max_bodies)),
         acceptor_(io_),
         workers_(static_cast<size_t>(options.worker_threads)),
         large_worker_(1) {}
@@ -137,7 +138,8 @@ class Server::Impl {
   asio::awaitable<void> serve(asio::ip::tcp::socket socket, std::string peer, ConnectionCount) {
     std::unique_ptr<Connection> connection =
         tls_ ? make_tls_connection(std::move(socket), *tls_) : make_tcp_connection(std::move(socket));
-    const SessionContext context{site_, options_.limits, workers_, large_worker_, active_requests_, closing_};
+    const SessionContext context{site_,   options_.limits,  workers_, large_worker_,
+                                 bodies_, active_requests_, closing_};
     co_await run_session(std::move(connection), std::move(peer), context);
   }
 
@@ -157,6 +159,7 @@ class Server::Impl {
   std::atomic<int> active_requests_{0};
   std::atomic<int> connections_{0};
   std::atomic<bool> closing_{false};
+  BodyBudget bodies_;
   uint16_t port_ = 0;
   std::optional<asio::ssl::context> tls_;
   asio::io_context io_;

@@ -58,13 +58,28 @@ Reply run_handler(const Route& route, const HttpRequest& request) {
   }
 }
 
+// So does a producer's. Thrown past here it would be seen only once the client leaves.
+Production run_producer(const std::function<Production()>& function, bool event_stream) {
+  try {
+    return function();
+  } catch (const std::exception& error) {
+    Reply reply = error_reply(absl::InternalError(std::string("internal error: ") + error.what()));
+    Production production;
+    production.end = true;
+    production.status = reply.status;
+    production.headers = std::move(reply.headers);
+    production.bytes = event_stream ? "data: " + reply.body + "\n\n" : std::move(reply.body);
+    return production;
+  }
+}
+
 class Session {
  public:
   Session(std::unique_ptr<Connection> connection, std::string peer, SessionContext context)
       : connection_(std::move(connection)),
         peer_(std::move(peer)),
         context_(context),
-        reader_(*connection_, context_.limits) {}
+        reader_(*connection_, context_.limits, context_.bodies, [this](const HttpRequest& request) { return refusal(request); }) {}
 
   asio::awaitable<void> run() {
     connection_->expire_after(std::chrono::seconds(10));
@@ -90,13 +105,18 @@ class Session {
     std::atomic<int>& count_;
   };
 
+  // What can be said without the body: no key, no such route or method, a preflight.
+  std::optional<Reply> refusal(const HttpRequest& request) const {
+    auto found = context_.site.find(request);
+    auto* reply = std::get_if<Reply>(&found);
+    return reply == nullptr ? std::nullopt : std::optional<Reply>(std::move(*reply));
+  }
+
   asio::awaitable<void> refuse(BadRequest bad) {
-    AccessRecord record = begin_record("-", "none", bad.request_id);
-    HttpRequest nameless;
-    nameless.request_id = bad.request_id;
+    AccessRecord record = begin_record(bad.request.method.empty() ? "-" : bad.request.method, "none", bad.request.request_id);
     record.status = bad.reply.status;
     record.message = bad.reply.log_message;
-    co_await write_whole(nameless, std::move(bad.reply), false, record);
+    co_await write_whole(bad.request, std::move(bad.reply), false, record);
     context_.site.record(record);
     if (broken_) co_return;
     co_await connection_->shutdown();
@@ -127,9 +147,11 @@ class Session {
       reply = co_await dispatch(route, request);
     }
     request.body = std::string();  // not needed any more; streams live long
+    reader_.release_body();
     const bool keep = request.keep_alive && !context_.closing;
     record.status = reply.status;
     record.message = reply.log_message;
+    const bool ends_connection = reply.producer && reply.event_stream && request.http_1_0;  // that is how its end is seen
     if (!reply.producer) {
       co_await write_whole(request, std::move(reply), keep, record);
     } else if (reply.event_stream) {
@@ -139,7 +161,7 @@ class Session {
     }
     record.seconds = std::chrono::duration<double>(Clock::now() - start).count();
     context_.site.record(record);
-    co_return keep && !broken_ && !(request.http_1_0 && record.status == 200 && last_until_close_);
+    co_return keep && !broken_ && !ends_connection;
   }
 
   asio::awaitable<Reply> dispatch(const Route& route, const HttpRequest& request) {
@@ -148,6 +170,12 @@ class Session {
     co_return co_await asio::co_spawn(
         pool.get_executor(),
         [&route, &request]() -> asio::awaitable<Reply> { co_return run_handler(route, request); }, asio::use_awaitable);
+  }
+
+  asio::awaitable<Production> make_on_worker(std::function<Production()> make) {
+    co_return co_await asio::co_spawn(
+        context_.workers.get_executor(),
+        [&make]() -> asio::awaitable<Production> { co_return run_producer(make, false); }, asio::use_awaitable);
   }
 
   asio::awaitable<void> write(const std::string& bytes, AccessRecord& record) {
@@ -181,6 +209,7 @@ class Session {
       co_return;
     }
     Production production = std::get<0>(std::move(outcome));
+    if (production.make) production = co_await make_on_worker(std::move(production.make));
     producer.reset();
     reply.status = record.status = production.status;
     for (Header& header : production.headers) reply.headers.push_back(std::move(header));
@@ -190,7 +219,7 @@ class Session {
 
   asio::awaitable<Production> wait_for_end(Producer& producer, Wake& wake) {
     while (true) {
-      Production production = producer.take();
+      Production production = run_producer([&] { return producer.take(); }, false);
       if (production.end) co_return production;
       co_await wake.wait(std::chrono::hours(1));
     }
@@ -203,7 +232,6 @@ class Session {
     producer->on_ready(Wake::callback(wake));
     context_.site.add_common_headers(request, reply.headers);
     const BodyFraming framing = request.http_1_0 ? BodyFraming::kUntilClose : BodyFraming::kChunked;
-    last_until_close_ = request.http_1_0;
     const std::string head =
         head_text(reply.status, reply.headers, framing, 0, keep && !request.http_1_0, request.http_1_0);
     auto outcome = co_await (produce(*producer, *wake, head, framing, record) || connection_->peer_gone());
@@ -218,7 +246,7 @@ class Session {
     const auto frame = [&](const std::string& bytes) { return framing == BodyFraming::kChunked ? chunk_text(bytes) : bytes; };
     bool woken = true;
     while (!broken_) {
-      Production production = producer.take();
+      Production production = run_producer([&] { return producer.take(); }, true);
       if (!production.bytes.empty()) text += frame(production.bytes);
       if (!woken && production.bytes.empty()) text += frame(": keep-alive\n\n");
       if (production.end) {
@@ -236,8 +264,7 @@ class Session {
   std::string peer_;
   SessionContext context_;
   RequestReader reader_;
-  bool broken_ = false;           // a write failed or the client left: nothing more can be said here
-  bool last_until_close_ = false;  // the last body ends where the connection does
+  bool broken_ = false;  // a write failed or the client left: nothing more can be said here
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "server/http/connection.h"
+#include "server/http/request_body.h"
 #include "server/http/request_reader.h"
 #include "server/http/site.h"
 
@@ -22,6 +23,7 @@ struct SessionContext {
   const Limits& limits;
   asio::thread_pool& workers;       // handlers
   asio::thread_pool& large_worker;  // handlers of large bodies, so that these never hold up small ones
+  BodyBudget& bodies;
   std::atomic<int>& active_requests;
   std::atomic<bool>& closing;       // every reply announces the end of its connection
 };

@@ -45,7 +45,6 @@ class TcpConnection final : public Connection {
   }
 
   void expire_after(std::chrono::steady_clock::duration time) override { stream_.expires_after(time); }
-  void close() override { stream_.close(); }
   asio::any_io_executor executor() override { return stream_.get_executor(); }
 
  private:

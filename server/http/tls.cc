@@ -39,7 +39,6 @@ class TlsConnection final : public Connection {
   }
 
   void expire_after(std::chrono::steady_clock::duration time) override { stream_.next_layer().expires_after(time); }
-  void close() override { stream_.next_layer().close(); }
   asio::any_io_executor executor() override { return stream_.get_executor(); }
 
  private:

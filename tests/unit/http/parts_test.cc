@@ -98,6 +98,8 @@ TEST(OpenAiRequest, Case45MaxTokens) {
     const std::string field = wrong_chat_field(std::string("\"max_tokens\":") + wrong);
     EXPECT_TRUE(field == "max_tokens" || field == "(json)") << wrong << " " << field;
   }
+  EXPECT_EQ(wrong_chat_field("\"max_completion_tokens\":0"), "max_completion_tokens");
+  EXPECT_EQ(wrong_chat_field("\"max_tokens\":9,\"max_completion_tokens\":-1"), "max_completion_tokens");
   const auto both = parse_chat_request(
       *parse_json(R"({"messages":[{"role":"user","content":"x"}],"max_tokens":5,"max_completion_tokens":16.0})"));
   ASSERT_TRUE(both.ok());

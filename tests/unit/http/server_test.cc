@@ -26,6 +26,10 @@ class TestProducer final : public Producer {
     std::function<void()> ready;
     std::string bytes;
     bool end = false;
+    bool throws = false;
+    int status = 200;
+    bool made_apart = false, made_throws = false;
+    std::thread::id taker, maker;
 
     void say(const std::string& text, bool last) {
       const std::lock_guard lock(mutex);
@@ -48,9 +52,21 @@ class TestProducer final : public Producer {
   }
   Production take() override {
     const std::lock_guard lock(shared_->mutex);
+    if (shared_->throws) throw std::runtime_error("oops");
     Production production;
     production.bytes = std::exchange(shared_->bytes, "");
     production.end = shared_->end;
+    production.status = shared_->status;
+    if (production.end && shared_->made_apart) {
+      production.make = [this, made = production] {
+        shared_->maker = std::this_thread::get_id();
+        if (shared_->made_throws) throw std::runtime_error("no memory");
+        return made;
+      };
+      production.bytes.clear();
+    } else {
+      shared_->taker = std::this_thread::get_id();
+    }
     return production;
   }
   std::string log_fields() const override { return "tokens=5"; }
@@ -110,7 +126,8 @@ class ServerTest : public ::testing::Test {
   std::unique_ptr<Server> server_;
 };
 
-const std::string kClose = "Connection: close\r\n\r\n";
+const std::string kCloseHeader = "Connection: close\r\n";
+const std::string kClose = kCloseHeader + "\r\n";
 
 std::string post(const std::string& path, const std::string& body, const std::string& headers = "") {
   return "POST " + path + " HTTP/1.1\r\nHost: x\r\n" + headers + "Content-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body;
@@ -232,6 +249,94 @@ TEST_F(ServerTest, Case73KeysCoverEverythingButOpenRoutes) {
   }
   EXPECT_NE(ask("POST /echo HTTP/1.1\r\nAuthorization: bearer sk-one\r\nContent-Length: 0\r\n" + kClose).find("200 OK"),
             std::string::npos);
+}
+
+// Nobody without a key, a route or the right method gets to fill memory.
+TEST_F(ServerTest, RefusedByTheHeadBeforeTheBodyIsRead) {
+  start({}, {"sk-one"});
+  const std::string key = "Authorization: Bearer sk-one\r\n", expect = "Expect: 100-continue\r\nContent-Length: 1000000\r\n\r\n";
+  for (const std::string& end : {expect, std::string("Content-Length: 1000000\r\n\r\n"),
+                                std::string("Transfer-Encoding: chunked\r\n\r\n")}) {
+    for (const auto& [head, status] : {std::pair<std::string, std::string>{"POST /echo HTTP/1.1\r\n", "401"},
+                                       {"POST /nothing HTTP/1.1\r\n" + key, "404"},
+                                       {"DELETE /echo HTTP/1.1\r\n" + key, "405"}}) {
+      const std::string reply = ask(head + end);  // no body is sent
+      EXPECT_EQ(reply.find("HTTP/1.1 " + status), 0u) << head << end << reply;
+      EXPECT_NE(reply.find("Connection: close"), std::string::npos);
+    }
+  }
+  EXPECT_EQ(ask("POST /echo HTTP/1.1\r\n" + key + expect).find("HTTP/1.1 100"), 0u);
+}
+
+TEST_F(ServerTest, BodiesTogetherAreBounded) {
+  ServerOptions options;
+  options.limits.max_body_bytes = 100'000;
+  options.limits.max_bodies = 2;
+  start(options);
+  const std::string head = "POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 100000\r\n\r\n";
+  std::vector<RawClient> slow;  // announced alone, a body costs nothing
+  for (int i = 0; i < 5; ++i) {
+    slow.emplace_back(server_->port());
+    slow.back().send(head);
+  }
+  EXPECT_NE(ask(post("/echo", std::string(90'000, 'x'), kCloseHeader)).find("200 OK"), std::string::npos);
+  for (int i = 0; i < 2; ++i) slow[i].send(std::string(90'000, 'y'));
+  std::string full;
+  ASSERT_TRUE(eventually([&] {
+    full = ask(post("/echo", std::string(90'000, 'x'), kCloseHeader));
+    return full.find("HTTP/1.1 503") == 0;
+  }));
+  EXPECT_NE(full.find("Retry-After: "), std::string::npos);
+  EXPECT_NE(full.find("\"code\":\"too_many_bodies\""), std::string::npos);
+  slow[0].send(std::string(10'000, 'y'));
+  EXPECT_NE(slow[0].read_until("yyy").find("200 OK"), std::string::npos);
+  slow.clear();  // who leaves gives back as well
+  EXPECT_TRUE(eventually([&] {
+    return ask(post("/echo", std::string(90'000, 'x'), kCloseHeader)).find("200 OK") != std::string::npos;
+  }));
+}
+
+TEST_F(ServerTest, WholeRepliesAreMadeByWorkers) {
+  start();
+  shared_->made_apart = true;
+  RawClient client(server_->port());
+  client.send(post("/whole", ""));
+  ASSERT_TRUE(eventually([&] { return alive_ == 1; }));
+  shared_->say("{\"a\":1}", true);
+  EXPECT_NE(client.read_until("{\"a\":1}").find("Content-Length: 7"), std::string::npos);
+  EXPECT_NE(shared_->maker, std::thread::id());
+  EXPECT_NE(shared_->maker, shared_->taker);
+  shared_->made_throws = true;
+  client.send(post("/whole", ""));
+  EXPECT_EQ(client.read_until("no memory").find("HTTP/1.1 500"), 0u);
+}
+
+TEST_F(ServerTest, AProducersExceptionEndsItsReply) {
+  shared_->throws = true;
+  start();
+  RawClient client(server_->port());
+  client.send(post("/whole", ""));
+  const std::string whole = client.read_until("internal_error");
+  EXPECT_EQ(whole.find("HTTP/1.1 500"), 0u) << whole;
+  client.send(post("/stream", ""));
+  const std::string stream = client.read_until("0\r\n\r\n");
+  EXPECT_NE(stream.find("data: {\"error\""), std::string::npos) << stream;
+  EXPECT_NE(stream.find("0\r\n\r\n"), std::string::npos) << stream;
+  client.send("GET /open HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_NE(client.read_until("{}").find("200 OK"), std::string::npos);
+  EXPECT_TRUE(eventually([&] { return alive_ == 0; }));
+}
+
+TEST_F(ServerTest, Http10StreamsEndWithTheirConnectionEvenInAnError) {
+  start();
+  shared_->status = 500;
+  shared_->bytes = "data: {\"error\":{}}\n\n";
+  shared_->end = true;
+  RawClient client(server_->port());
+  client.send("POST /stream HTTP/1.0\r\nConnection: keep-alive\r\nContent-Length: 0\r\n\r\n");
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_NE(client.read_to_end().find("data: {\"error\""), std::string::npos);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(4));  // closed, not silent until the time-out
 }
 
 TEST_F(ServerTest, AHandlersExceptionCostsItsRequestOnly) {
