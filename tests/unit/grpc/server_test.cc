@@ -245,7 +245,8 @@ TEST_F(GrpcServerTest, ATakenPortIsAnError) {
   serve(says("x"));
   ServerOptions options;
   options.port = server_->port();
-  const auto second = Server::start(options, lifecycle_, {[](std::string_view) { return absl::OkStatus(); }, [](const CallRecord&) {}});
+  const auto second = Server::start(
+      options, lifecycle_, {[](std::string_view) { return absl::OkStatus(); }, [](const CallRecord&) {}});
   ASSERT_FALSE(second.ok());
   EXPECT_THAT(std::string(second.status().message()), ::testing::HasSubstr("--grpc-port"));
 }
