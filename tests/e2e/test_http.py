@@ -166,3 +166,31 @@ def test_information_routes(tiny):
     assert info["config"]["max_num_seqs"] == 256
     page = tiny.get("/")
     assert page.headers["Content-Type"].startswith("text/html") and b"<title>Assay</title>" in page.body
+
+
+def test_unfinished_chunk_lines_cost_no_memory(scripted):
+    """A chunk extension or trailers without end are bounded like headers."""
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n"
+    for opening, filler in [(b"5;", b"a" * 65536), (b"0\r\n", b"abc: d\r\n" * 8192)]:
+        with scripted.connect() as connection:
+            connection.sendall(head + opening)
+            try:
+                for _ in range(64):
+                    connection.sendall(filler)
+            except (BrokenPipeError, ConnectionResetError):
+                pass
+            try:
+                answer = connection.recv(65536)
+            except ConnectionResetError:
+                answer = b" 431 "
+            assert b" 431 " in answer
+    scripted.assert_alive()
+
+
+@pytest.mark.parametrize("coding", [b"xchunked", b"gzip, chunked", b"chunked, identity", b"chunked;q=1"])
+def test_other_transfer_codings_end_the_connection(scripted, coding):
+    """Nothing behind such a head is read as a second request."""
+    data = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: " + coding + b"\r\n\r\nGET /server_info HTTP/1.1\r\nHost: x\r\n\r\n"
+    answer = talk(scripted, data)
+    assert answer.count(b"HTTP/1.1 ") == 1 and b"HTTP/1.1 501 " in answer
+    assert b" 415 " in talk(scripted, b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}")
