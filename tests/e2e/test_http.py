@@ -192,5 +192,5 @@ def test_other_transfer_codings_end_the_connection(scripted, coding):
     """Nothing behind such a head is read as a second request."""
     data = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: " + coding + b"\r\n\r\nGET /server_info HTTP/1.1\r\nHost: x\r\n\r\n"
     answer = talk(scripted, data)
-    assert answer.count(b"HTTP/1.1 ") == 1 and b"HTTP/1.1 501 " in answer
+    assert answer.count(b"HTTP/1.1 ") == 1 and (b"HTTP/1.1 501 " in answer or b"HTTP/1.1 400 " in answer)
     assert b" 415 " in talk(scripted, b"POST /tokenize HTTP/1.1\r\nHost: x\r\nContent-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}")
