@@ -234,15 +234,17 @@ class Session {
     const BodyFraming framing = request.http_1_0 ? BodyFraming::kUntilClose : BodyFraming::kChunked;
     const std::string head =
         head_text(reply.status, reply.headers, framing, 0, keep && !request.http_1_0, request.http_1_0);
-    auto outcome = co_await (produce(*producer, *wake, head, framing, record) || connection_->peer_gone());
-    if (outcome.index() == 1) {
+    bool complete = false;  // clients may close as soon as they have the end: that is not leaving early
+    auto outcome = co_await (produce(*producer, *wake, head, framing, record, complete) || connection_->peer_gone());
+    if (outcome.index() == 1 && !complete) {
       record.status = kClientClosed;
       broken_ = true;
     }
     record.fields = producer->log_fields();
   }
 
-  asio::awaitable<void> produce(Producer& producer, Wake& wake, std::string text, BodyFraming framing, AccessRecord& record) {
+  asio::awaitable<void> produce(Producer& producer, Wake& wake, std::string text, BodyFraming framing, AccessRecord& record,
+                                bool& complete) {
     const auto frame = [&](const std::string& bytes) { return framing == BodyFraming::kChunked ? chunk_text(bytes) : bytes; };
     bool woken = true;
     while (!broken_) {
@@ -254,6 +256,7 @@ class Session {
         if (framing == BodyFraming::kChunked) text += chunk_text("");
       }
       if (!text.empty()) co_await write(text, record);
+      complete = production.end && !broken_;
       if (production.end) co_return;
       text.clear();
       woken = co_await wake.wait(context_.limits.keep_alive_comment);
