@@ -210,9 +210,10 @@ def test_case_76_a_deadline_ends_the_request(endless):
 
 def test_a_full_queue_is_resource_exhausted(endless):
     with GrpcClient(endless.grpc_port) as client:
-        calls = [client.stream(**ENDLESS) for _ in range(8)]
-        eventually(lambda: endless.metric("assay_num_requests_running") == 4 and
-                   endless.metric("assay_num_requests_waiting") == 4)
+        calls = [client.stream(**ENDLESS) for _ in range(4)]
+        eventually(lambda: endless.metric("assay_num_requests_running") == 4)  # they hold no place of the queue any more
+        calls += [client.stream(**ENDLESS) for _ in range(4)]
+        eventually(lambda: endless.metric("assay_num_requests_waiting") == 4)
         assert failure(lambda: client.stream(**ENDLESS))[0] == grpc.StatusCode.RESOURCE_EXHAUSTED
         assert endless.post("/v1/completions", {"prompt": "a", "max_tokens": 1}).status == 429
         for call in calls:
