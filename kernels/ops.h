@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -29,7 +30,9 @@ struct BatchView {
   const int32_t* first_row = nullptr;   // [num_sequences + 1]
   const int32_t* page_table = nullptr;  // [num_sequences, page_table_stride] page ids from position 0
   int32_t page_table_stride = 0;
-  int32_t max_context = 0;  // largest position + 1
+  int32_t max_context = 0;     // largest position + 1
+  int32_t num_decodes = 0;     // so many sequences at the start own one row each; devices that care need it exact
+  int32_t max_slice_rows = 0;  // of the longest slice; likewise
 
   const int32_t* pages_of(int32_t sequence) const {
     return page_table + static_cast<int64_t>(sequence) * page_table_stride;
@@ -134,6 +137,14 @@ class Ops {
 
   // Fills rows (host), one per row of logits [n, vocabulary].
   virtual void logprobs(ConstTensor logits, std::span<LogprobsRow> rows) = 0;
+
+  // Calls `issue`, or repeats what it issued when it was called with this key before: an operation in it must get the
+  // same pointers, shapes and numbers whenever the key is the same; what the memory holds may differ. `issue` calls
+  // operations that answer in device memory, nothing else.
+  virtual void run_repeatable(std::span<const uint64_t> key, const std::function<void()>& issue) {
+    static_cast<void>(key);
+    issue();
+  }
 };
 
 }  // namespace assay
