@@ -41,6 +41,7 @@ struct EngineConfig {
   std::optional<uint64_t> kv_seed;            // of the dither; none = secret, fresh at each start
   std::vector<int32_t> calibration_tokens;    // token ids of the calibration text; empty = pools that need it calibrate on a
                                               // seeded token sequence
+  bool calibration_files = false;  // use the calibration files beside the model, and keep the result of a pass there
 };
 
 }  // namespace assay

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <string>
 
 #include "cache/pool/pool_layout.h"
+#include "engine/execute/calibration_file.h"
 #include "engine/execute/kv_pool.h"
 #include "engine/execute/step_batch.h"
 #include "kernels/kv/philox.h"
+#include "spdlog/spdlog.h"
 
 namespace assay {
 namespace {
@@ -19,10 +22,12 @@ class MomentObserver final : public QkvObserver {
  public:
   MomentObserver(const ModelConfig& config, Device& device, ChannelMoments& moments)
       : config_(config), device_(device), moments_(moments) {
-    const size_t count = static_cast<size_t>(config.num_layers) * static_cast<size_t>(config.num_kv_heads) *
-                         static_cast<size_t>(config.head_dim);
-    moments.key.assign(count, 0.0);
-    moments.query.assign(count, 0.0);
+    const size_t heads = static_cast<size_t>(config.num_layers) * static_cast<size_t>(config.num_kv_heads);
+    const size_t channels = heads * static_cast<size_t>(config.head_dim);
+    moments.key.assign(channels, 0.0);
+    moments.query.assign(channels, 0.0);
+    moments.key_amax.assign(heads, 0.0f);
+    moments.value_amax.assign(heads, 0.0f);
   }
 
   void observe(int32_t layer, ConstTensor qkv) override {
@@ -33,8 +38,13 @@ class MomentObserver final : public QkvObserver {
     for (int64_t row = 0; row < qkv.rows; ++row) {
       const float* q = host_.data() + row * qkv.row_stride;
       const float* k = q + config_.num_heads * dim;
+      const float* v = k + config_.num_kv_heads * dim;
       for (int32_t head = 0; head < config_.num_heads; ++head) add(layer, head / group, q + head * dim, moments_.query);
-      for (int32_t head = 0; head < config_.num_kv_heads; ++head) add(layer, head, k + head * dim, moments_.key);
+      for (int32_t head = 0; head < config_.num_kv_heads; ++head) {
+        add(layer, head, k + head * dim, moments_.key);
+        raise(layer, head, k + head * dim, moments_.key_amax);
+        raise(layer, head, v + head * dim, moments_.value_amax);
+      }
     }
   }
   KernelError error() const { return error_; }
@@ -45,6 +55,10 @@ class MomentObserver final : public QkvObserver {
     double* sums = to.data() + (int64_t{layer} * config_.num_kv_heads + kv_head) * dim;
     for (int32_t c = 0; c < dim; ++c) sums[c] += static_cast<double>(x[c]) * x[c];
   }
+  void raise(int32_t layer, int32_t kv_head, const float* x, std::vector<float>& to) const {
+    float& largest = to[static_cast<size_t>(layer * config_.num_kv_heads + kv_head)];
+    for (int32_t c = 0; c < config_.head_dim; ++c) largest = std::max(largest, std::abs(x[c]));
+  }
 
   const ModelConfig& config_;
   Device& device_;
@@ -52,6 +66,47 @@ class MomentObserver final : public QkvObserver {
   std::vector<float> host_;
   KernelError error_ = KernelError::kOk;
 };
+
+std::vector<float> scales_of(const std::vector<float>& amax) {
+  std::vector<float> scales;
+  for (float largest : amax) {
+    const float scale = largest / 127.0f;
+    scales.push_back(scale > 0.0f && std::isfinite(scale) ? scale : 1.0f);
+  }
+  return scales;
+}
+
+std::vector<int32_t> pass_tokens(const EngineConfig& config, int32_t vocab_size) {
+  return config.calibration_tokens.empty() ? default_calibration_tokens(vocab_size) : config.calibration_tokens;
+}
+
+// Nothing where there is no file that can be used.
+absl::StatusOr<ChannelMoments> moments_from_files(const EngineConfig& config, const ModelConfig& model) {
+  absl::Status last = absl::NotFoundError("no calibration file");
+  for (CalibrationOrigin origin : {CalibrationOrigin::kOperator, CalibrationOrigin::kStart}) {
+    const absl::StatusOr<CalibrationKey> key = calibration_key(config, pass_tokens(config, model.vocab_size), origin);
+    if (!key.ok()) return key.status();
+    const std::string path = calibration_path(config.model_dir, origin);
+    absl::StatusOr<ChannelMoments> moments = read_calibration(path, *key, model);
+    if (moments.ok()) {
+      spdlog::info("calibration of the KV cache: {}", path);
+      return moments;
+    }
+    if (!absl::IsNotFound(moments.status())) {
+      spdlog::warn("{}; it is not used", std::string(moments.status().message()));
+    }
+    last = moments.status();
+  }
+  return last;
+}
+
+void keep_for_next_start(const EngineConfig& config, const ModelConfig& model, const ChannelMoments& moments) {
+  const auto origin = CalibrationOrigin::kStart;
+  const absl::StatusOr<CalibrationKey> key = calibration_key(config, pass_tokens(config, model.vocab_size), origin);
+  if (!key.ok()) return;
+  const absl::Status written = write_calibration(calibration_path(config.model_dir, origin), *key, moments);
+  if (!written.ok()) spdlog::debug("the calibration is not kept: {}", std::string(written.message()));
+}
 
 }  // namespace
 
@@ -119,6 +174,44 @@ std::vector<float> balance_of(const ChannelMoments& moments, int32_t head_dim) {
     }
   }
   return lambda;
+}
+
+std::vector<int32_t> outlier_pairs_of(const ChannelMoments& moments, int32_t head_dim, int32_t count) {
+  std::vector<int32_t> pairs;
+  const int32_t half = head_dim / 2;
+  std::vector<int32_t> order(static_cast<size_t>(half));
+  for (size_t head = 0; head < moments.key.size(); head += static_cast<size_t>(head_dim)) {
+    const double* k = moments.key.data() + head;
+    const auto energy = [&](int32_t pair) { return k[pair] + k[pair + half]; };
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) { return energy(a) > energy(b); });
+    std::sort(order.begin(), order.begin() + count);
+    pairs.insert(pairs.end(), order.begin(), order.begin() + count);
+  }
+  return pairs;
+}
+
+PoolCalibration pool_calibration_of(const ChannelMoments& moments, int32_t head_dim, int32_t outlier_pairs) {
+  return {balance_of(moments, head_dim), outlier_pairs_of(moments, head_dim, outlier_pairs),
+          scales_of(moments.key_amax), scales_of(moments.value_amax)};
+}
+
+absl::StatusOr<ChannelMoments> measure_for(const EngineConfig& config, const ModelConfig& model, DecoderModel& decoder,
+                                           Device& device) {
+  return measure_moments(pass_tokens(config, model.vocab_size), config.max_model_len, model, decoder, device);
+}
+
+absl::StatusOr<PoolCalibration> calibrate_pool(const EngineConfig& config, const ModelConfig& model,
+                                               DecoderModel& decoder, Device& device) {
+  const bool files = config.calibration_files && !config.dummy_weights;
+  absl::StatusOr<ChannelMoments> moments = absl::NotFoundError("not asked for");
+  if (files) moments = moments_from_files(config, model);
+  if (!moments.ok()) {
+    moments = measure_for(config, model, decoder, device);
+    if (!moments.ok()) return moments.status();
+    if (files) keep_for_next_start(config, model, *moments);
+  }
+  return pool_calibration_of(*moments, model.head_dim, config.kv_outlier_pairs);
 }
 
 }  // namespace assay
