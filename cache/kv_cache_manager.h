@@ -101,6 +101,10 @@ class KvCacheManager {
   // Gives back all pages of a sequence outside a pass (it ended). Nothing for an unknown id.
   void release(SequenceId id);
 
+  // Pages whose content is gone since the last call: what others keep for them (exact rows, repairs) may go. A page may
+  // hold something new by now.
+  std::vector<PageId> take_freed_pages() { return allocator_.take_freed(); }
+
   // Page table of a known sequence: entry i holds tokens [i x block size, (i + 1) x block size). Valid until it
   // changes.
   const std::vector<PageId>& pages(SequenceId id) const;

@@ -38,7 +38,9 @@ void PageAllocator::hold(PageId page) {
 
 void PageAllocator::drop(PageId page) {
   ASSAY_CHECK(holders_[page] > 0, "a page is dropped once per holder");
-  if (--holders_[page] == 0) free_.push_back(page);
+  if (--holders_[page] > 0) return;
+  free_.push_back(page);
+  freed_.push_back(page);
 }
 
 }  // namespace assay

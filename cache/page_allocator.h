@@ -53,6 +53,9 @@ class PageAllocator {
   PageHandle try_allocate();      // the only handle of a free page, or an empty one
   PageHandle share(PageId page);  // one more handle of a page that is held already
 
+  // Pages whose last holder went since the last call, oldest first; a page may be held again by now, or be listed twice.
+  std::vector<PageId> take_freed() { return std::exchange(freed_, {}); }
+
   int32_t num_pages() const { return static_cast<int32_t>(holders_.size()); }
   int32_t num_free() const { return static_cast<int32_t>(free_.size()); }
   int32_t num_holders(PageId page) const { return holders_[page]; }
@@ -64,6 +67,7 @@ class PageAllocator {
 
   std::vector<PageId> free_;  // last in, first out: recently used pages are warm
   std::vector<int32_t> holders_;
+  std::vector<PageId> freed_;
 };
 
 }  // namespace assay

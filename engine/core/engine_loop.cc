@@ -83,6 +83,7 @@ StepPlan EngineLoop::commit(ScheduleDecision decision) {
   for (const SliceDecision& slice : decision.slices) step.slices.push_back(slice_of(sequence(slice.id), slice));
   if (step.slices.empty()) return step;
   step.ended_sequences = std::exchange(ended_sequences_, {});
+  step.freed_pages = cache_.take_freed_pages();
   count_step(step);
   return step;
 }

@@ -40,6 +40,8 @@ struct StepPlan {
   // Ended or preempted since the last plan: what is kept for them may go. A preempted one comes back later, and then starts
   // at position 0 or behind a cached prefix.
   std::vector<int64_t> ended_sequences;
+  // Pages whose content went since the last plan; slices of this plan may write them anew.
+  std::vector<int32_t> freed_pages;
 };
 
 struct SliceResult {

@@ -39,6 +39,14 @@ struct KvPoolTables {
   uint16_t* value_norms = nullptr;  // [layer][KV head][page] fp16 of the largest |v| of exact rows, rounded down
 };
 
+// Pages whose rows are exact: attention reads these instead of the record, with the model's own query. They are pages
+// that the gate has read back (cache/repair_cache.h), or pages that are still filling under a scheme that encodes whole
+// pages. Rows are untransformed, of the pool's dtype; a row that is written to a page with a slot goes there too.
+struct ExactPages {
+  std::byte* rows = nullptr;  // [slot][K, V][page_tokens][head_dim]
+  int32_t* slots = nullptr;   // [layer][KV head][page], -1 = none; null = no page has one
+};
+
 struct PagedKvView {
   std::byte* base = nullptr;
   KvFormat format = KvFormat::kExact;
@@ -50,6 +58,7 @@ struct PagedKvView {
   int32_t head_dim = 0;
   int64_t record_bytes = 0;
   KvPoolTables tables;
+  ExactPages exact;
 
   int32_t tiles_per_page() const { return page_tokens / kTileTokens; }
   int64_t page_layer_bytes() const { return int64_t{num_kv_heads} * tiles_per_page() * record_bytes; }
@@ -62,6 +71,20 @@ struct PagedKvView {
   // The record of token position `position` of a sequence with block table `pages`.
   std::byte* record_of(int32_t layer, const int32_t* pages, int32_t kv_head, int32_t position) const {
     return record(layer, pages[position / page_tokens], kv_head, position % page_tokens / kTileTokens);
+  }
+
+  // Index into ExactPages::slots.
+  int64_t exact_key(int32_t layer, int32_t kv_head, int32_t page) const {
+    return (int64_t{layer} * num_kv_heads + kv_head) * num_pages + page;
+  }
+  int64_t exact_slot_bytes() const {
+    return int64_t{2} * page_tokens * head_dim * static_cast<int64_t>(dtype_bytes(dtype));
+  }
+  // K rows of the page, then V rows; null where the page has no exact rows here.
+  std::byte* exact_page(int32_t layer, int32_t kv_head, int32_t page) const {
+    if (exact.slots == nullptr) return nullptr;
+    const int32_t slot = exact.slots[exact_key(layer, kv_head, page)];
+    return slot < 0 ? nullptr : exact.rows + slot * exact_slot_bytes();
   }
 
   uint16_t* value_norms(int32_t layer, int32_t kv_head) const {

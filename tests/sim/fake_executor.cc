@@ -81,7 +81,8 @@ Continuation run_alone(const FakeModelOptions& model, const Request& request, ui
 }
 
 FakeExecutor::FakeExecutor(FakeModelOptions options)
-    : options_(std::move(options)), slots_(static_cast<size_t>(options_.num_pages) * options_.block_size, 0) {
+    : options_(std::move(options)), slots_(static_cast<size_t>(options_.num_pages) * options_.block_size, 0),
+      page_lives_(static_cast<size_t>(options_.num_pages), false) {
   model_.architecture = "FakeForCausalLM";
   model_.dtype = "float32";
   model_.device = "fake";
@@ -115,6 +116,7 @@ void FakeExecutor::violate(const std::string& what) {
 
 void FakeExecutor::check_plan(const StepPlan& plan) {
   last_plan_.clear();
+  for (const int32_t page : plan.freed_pages) page_lives_[static_cast<size_t>(page)] = false;
   int32_t num_tokens = 0;
   for (const SequenceSlice& slice : plan.slices) {
     const int32_t end = slice.first_position + slice.num_tokens;
@@ -155,6 +157,11 @@ void FakeExecutor::write(const SequenceSlice& slice, const std::vector<uint64_t>
   for (int32_t position = slice.first_position; position < slice.first_position + slice.num_tokens; ++position) {
     const int64_t at = slot(slice, position);
     if (!written.insert(at).second) violate("two sequences write one slot");
+    if (position % options_.block_size == 0) {
+      const auto page = static_cast<size_t>(slice.pages[position / options_.block_size]);
+      if (page_lives_[page]) violate("a page is written anew and was never reported as freed");
+      page_lives_[page] = true;
+    }
     slots_[at] = content[position];
   }
 }

@@ -72,6 +72,7 @@ class FakeExecutor : public Executor {
   std::vector<uint64_t> slots_;  // [num_pages x block_size] hash of what is stored, 0 = never written
   std::string violation_;
   std::vector<int64_t> last_plan_;
+  std::vector<bool> page_lives_;         // a page that was written and not reported as freed since
   int64_t num_positions_checked_ = 0;
 };
 

@@ -1,0 +1,56 @@
+// Exact rows of the pool's pages in (pinned) host memory: which page has a place there, and the memory itself.
+//
+// A page gets a slot when it begins (its first row is about to be written) and keeps it until its content goes. Where
+// there is no slot left the page is skipped: it stays without exact rows for its whole life, and is counted. Rows and
+// checksums are written and read by kernels, through the view.
+//
+// Owns: rows, checksums, the table of slots. Threads: one at a time, between steps. Errors: ResourceExhausted where the
+// memory is not there; InvalidArgument for a limit that holds no page.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "cache/page_allocator.h"
+#include "cache/pool/pool_layout.h"
+#include "kernels/core/buffer.h"
+#include "kernels/device.h"
+#include "kernels/kv/backing_view.h"
+
+namespace assay {
+
+class BackingStore {
+ public:
+  BackingStore() = default;  // none: covers no page
+  // Room for as many pages as `limit_bytes` holds, at most `num_pages`.
+  static absl::StatusOr<BackingStore> make(Device& device, const KvShape& shape, int32_t num_pages,
+                                           int64_t limit_bytes);
+  // Host memory of one page: rows and checksums of all layers and KV heads.
+  static int64_t bytes_per_page(const KvShape& shape);
+
+  // The content of `page` is gone: its slot is free again. Nothing for a page without one.
+  void release(PageId page);
+  // `page` is about to be written from its first row on: gives it a slot with no valid row in it. A page that has one
+  // starts again in it.
+  void begin(PageId page);
+  bool covers(PageId page) const { return view_.covers(page); }
+
+  const kv::BackingView& view() const { return view_; }
+  bool exists() const { return view_.slots != nullptr; }
+  int64_t limit_bytes() const { return limit_bytes_; }
+  int64_t used_bytes() const { return (num_slots_ - static_cast<int64_t>(free_slots_.size())) * page_bytes_; }
+  int64_t skipped_pages() const { return skipped_pages_; }  // since start
+
+ private:
+  kv::BackingView view_;
+  Buffer rows_, checksums_, slots_;
+  std::vector<int32_t> free_slots_;
+  int64_t num_slots_ = 0, page_bytes_ = 0, limit_bytes_ = 0, skipped_pages_ = 0;
+
+  int32_t& slot_of(PageId page) { return static_cast<int32_t*>(slots_.data())[page]; }
+};
+
+}  // namespace assay
