@@ -60,38 +60,38 @@ struct PagedKvView {
   KvPoolTables tables;
   ExactPages exact;
 
-  int32_t tiles_per_page() const { return page_tokens / kTileTokens; }
-  int64_t page_layer_bytes() const { return int64_t{num_kv_heads} * tiles_per_page() * record_bytes; }
+  ASSAY_HOST_DEVICE int32_t tiles_per_page() const { return page_tokens / kTileTokens; }
+  ASSAY_HOST_DEVICE int64_t page_layer_bytes() const { return int64_t{num_kv_heads} * tiles_per_page() * record_bytes; }
 
-  std::byte* record(int32_t layer, int32_t page, int32_t kv_head, int32_t tile) const {
+  ASSAY_HOST_DEVICE std::byte* record(int32_t layer, int32_t page, int32_t kv_head, int32_t tile) const {
     const int64_t page_index = int64_t{layer} * num_pages + page;
     return base + page_index * page_layer_bytes() + (int64_t{kv_head} * tiles_per_page() + tile) * record_bytes;
   }
 
   // The record of token position `position` of a sequence with block table `pages`.
-  std::byte* record_of(int32_t layer, const int32_t* pages, int32_t kv_head, int32_t position) const {
+  ASSAY_HOST_DEVICE std::byte* record_of(int32_t layer, const int32_t* pages, int32_t kv_head, int32_t position) const {
     return record(layer, pages[position / page_tokens], kv_head, position % page_tokens / kTileTokens);
   }
 
   // Index into ExactPages::slots.
-  int64_t exact_key(int32_t layer, int32_t kv_head, int32_t page) const {
+  ASSAY_HOST_DEVICE int64_t exact_key(int32_t layer, int32_t kv_head, int32_t page) const {
     return (int64_t{layer} * num_kv_heads + kv_head) * num_pages + page;
   }
-  int64_t exact_slot_bytes() const {
+  ASSAY_HOST_DEVICE int64_t exact_slot_bytes() const {
     return int64_t{2} * page_tokens * head_dim * static_cast<int64_t>(dtype_bytes(dtype));
   }
   // K rows of the page, then V rows; null where the page has no exact rows here.
-  std::byte* exact_page(int32_t layer, int32_t kv_head, int32_t page) const {
+  ASSAY_HOST_DEVICE std::byte* exact_page(int32_t layer, int32_t kv_head, int32_t page) const {
     if (exact.slots == nullptr) return nullptr;
     const int32_t slot = exact.slots[exact_key(layer, kv_head, page)];
     return slot < 0 ? nullptr : exact.rows + slot * exact_slot_bytes();
   }
 
-  uint16_t* value_norms(int32_t layer, int32_t kv_head) const {
+  ASSAY_HOST_DEVICE uint16_t* value_norms(int32_t layer, int32_t kv_head) const {
     return tables.value_norms + (int64_t{layer} * num_kv_heads + kv_head) * num_pages;
   }
 
-  kv::RowTransform transform(int32_t layer, int32_t kv_head) const {
+  ASSAY_HOST_DEVICE kv::RowTransform transform(int32_t layer, int32_t kv_head) const {
     kv::RowTransform t;
     t.head_dim = head_dim;
     t.signs = tables.signs;
@@ -103,11 +103,13 @@ struct PagedKvView {
 
 // Inside one exact record.
 struct ExactRecord {
-  static int64_t bytes(int32_t head_dim, DType dtype) {
+  ASSAY_HOST_DEVICE static int64_t bytes(int32_t head_dim, DType dtype) {
     return int64_t{2} * kTileTokens * head_dim * static_cast<int64_t>(dtype_bytes(dtype));
   }
-  static int64_t k_index(int32_t channel, int32_t token) { return int64_t{channel} * kTileTokens + token; }
-  static int64_t v_index(int32_t head_dim, int32_t channel, int32_t token) {
+  ASSAY_HOST_DEVICE static int64_t k_index(int32_t channel, int32_t token) {
+    return int64_t{channel} * kTileTokens + token;
+  }
+  ASSAY_HOST_DEVICE static int64_t v_index(int32_t head_dim, int32_t channel, int32_t token) {
     return int64_t{kTileTokens} * head_dim + int64_t{token} * head_dim + channel;
   }
 };
@@ -115,12 +117,12 @@ struct ExactRecord {
 // Inside one certified record: byte offsets.
 struct CertifiedRecord {
   static constexpr int64_t kSideBytes = kTileTokens * 2;
-  static int64_t bytes(int32_t head_dim) { return k_scales(head_dim) + 4 * kSideBytes; }
-  static int64_t v_payload(int32_t head_dim) { return int64_t{kTileTokens} * head_dim; }
-  static int64_t k_scales(int32_t head_dim) { return int64_t{2} * kTileTokens * head_dim; }
-  static int64_t witness(int32_t head_dim) { return k_scales(head_dim) + kSideBytes; }
-  static int64_t v_scales(int32_t head_dim) { return k_scales(head_dim) + 2 * kSideBytes; }
-  static int64_t rho(int32_t head_dim) { return k_scales(head_dim) + 3 * kSideBytes; }
+  ASSAY_HOST_DEVICE static int64_t bytes(int32_t head_dim) { return k_scales(head_dim) + 4 * kSideBytes; }
+  ASSAY_HOST_DEVICE static int64_t v_payload(int32_t head_dim) { return int64_t{kTileTokens} * head_dim; }
+  ASSAY_HOST_DEVICE static int64_t k_scales(int32_t head_dim) { return int64_t{2} * kTileTokens * head_dim; }
+  ASSAY_HOST_DEVICE static int64_t witness(int32_t head_dim) { return k_scales(head_dim) + kSideBytes; }
+  ASSAY_HOST_DEVICE static int64_t v_scales(int32_t head_dim) { return k_scales(head_dim) + 2 * kSideBytes; }
+  ASSAY_HOST_DEVICE static int64_t rho(int32_t head_dim) { return k_scales(head_dim) + 3 * kSideBytes; }
 };
 
 }  // namespace assay
