@@ -1,5 +1,5 @@
-// From raw sums to labels and tallies: what a metered cell is called, and where it is counted. The gate will sit
-// between the sums (attention) and this. Pure functions on caller-owned values, host and device; the caller serialises
+// From raw sums to labels and tallies: what a metered cell is called, and where it is counted. The gate sits between the
+// sums (attention) and this. Pure functions on caller-owned values, host and device; the caller serialises
 // the cells of one tally.
 #pragma once
 
@@ -13,6 +13,7 @@ struct CellVerdict {
   CellLabel label = CellLabel::kExact;
   Meter<float> meter{0.0f, 0.0f};  // of the radius in use: the smaller one where there is dither
   float value = 0;                 // value meter
+  int32_t repaired_pages = 0;      // of the cell
 };
 
 // One metered query row of a step.
@@ -43,19 +44,30 @@ namespace detail {
 ASSAY_HOST_DEVICE bool passes(const Meter<float>& m, float value, const MeterThresholds& thresholds) {
   return !fires(m, thresholds.tau) && m.raw < 1.0f && value <= thresholds.tau_v;
 }
+
+// The least of two valid bounds of the same weights.
+ASSAY_HOST_DEVICE Meter<float> lowered(const Meter<float>& m, float page_bound, float weight_rounding) {
+  const float bound = page_bound + weight_rounding / 2;
+  return bound < m.tv ? Meter<float>{bound, bound} : m;
+}
 }  // namespace detail
 
 // Label of a cell. A cell that read no compressed row is exact. Only radii that always hold can certify.
 ASSAY_HOST_DEVICE CellVerdict judge_cell(const MeterCell& cell, const MeterThresholds& thresholds, BoundKind bound,
                                          RadiusKind radius) {
   CellVerdict verdict;
+  verdict.repaired_pages = cell.repaired_pages;
   if (cell.compressed_tokens == 0) return verdict;
-  const Meter<float> certain = meter(meter_inputs(cell.certain, cell.serial_terms), bound, cell.weight_rounding);
+  Meter<float> certain = meter(meter_inputs(cell.certain, cell.serial_terms), bound, cell.weight_rounding);
+  if (bound == BoundKind::kBest) certain = detail::lowered(certain, cell.page_bound, cell.weight_rounding);
   verdict.value = value_meter(value_error(cell.certain, cell.serial_terms), cell.value_norm_low);
   verdict.meter = certain;
   verdict.label = CellLabel::kRiskRanked;
   if (radius != RadiusKind::kWitness) {
     verdict.meter = meter(meter_inputs(cell.conditional, cell.serial_terms), bound, cell.weight_rounding);
+    if (bound == BoundKind::kBest) {
+      verdict.meter = detail::lowered(verdict.meter, cell.page_bound_conditional, cell.weight_rounding);
+    }
     if (detail::passes(verdict.meter, verdict.value, thresholds)) verdict.label = CellLabel::kConditional;
   }
   if (detail::passes(certain, verdict.value, thresholds)) verdict.label = CellLabel::kCertified;
@@ -112,6 +124,7 @@ ASSAY_HOST_DEVICE void tally_cell(const CellVerdict& verdict, Phase phase, int l
                                   SequenceMeter& sequence, HeadMeter& head_meter) {
   const int p = static_cast<int>(phase);
   detail::count(sequence.cells[p], verdict);
+  sequence.gate.repair_hits += static_cast<uint64_t>(verdict.repaired_pages);
   detail::count(head_meter, p, verdict);
   if (verdict.label == CellLabel::kExact) return;
   detail::keep_worst(sequence.worst[p], verdict.meter.tv, verdict.meter.raw, layer, head, position);

@@ -14,12 +14,17 @@ constexpr int kNumPhases = 2;
 
 enum class RadiusKind : uint8_t { kWitness, kDither, kBoth };
 
+// What happens to a cell that is over its thresholds. kObserve: it is served and counted. kRepair: it is lowered with
+// exact rows before anything is emitted. kExact: nothing compressed is read at all.
+enum class GatePolicy : uint8_t { kObserve, kRepair, kExact };
+
 // Thresholds of one sequence in one step. tau < 1 certifies, tau >= 1 only ranks.
 struct MeterThresholds {
   float tau = 0.2f;     // of the key meter (total variation)
   float tau_v = 0.05f;  // of the value meter (relative to max |v|)
   float kappa = 0;  // of the dither radius, for this request's delta and length (dither_kappa); unused by the witness
   int32_t metered_stride = 1;  // prefill rows: meter each position divisible by it and the last of the chunk; 0 = none
+  GatePolicy policy = GatePolicy::kObserve;  // of decode rows; kExact also of the others
 };
 
 // One metered (row, head), before any bound.
@@ -30,6 +35,10 @@ struct MeterCell {
   int32_t compressed_tokens = 0;     // 0: only exact rows were read
   int32_t serial_terms = 0;          // longest chain of additions into one accumulator
   float weight_rounding = 0x1p-16f;  // largest relative error of the weights that multiply the values (float exp)
+  int32_t repaired_pages = 0;        // pages whose rows were read from the repair cache
+  // Another valid bound of the same weights, TV* over pages (bounds.h), where the gate has worked it out.
+  float page_bound = infinity();              // from the radii of `certain`
+  float page_bound_conditional = infinity();  // from those of `conditional`
 };
 
 // Cells by label. Each metered cell has exactly one label: metered = certified + conditional + risk_ranked + exact, and
@@ -52,11 +61,25 @@ struct WorstCell {
   int32_t position = -1;  // of the query in its sequence
 };
 
+// What the gate did. Cells are counted by the last rung that was taken for them.
+struct GateTally {
+  uint64_t refined = 0;            // cells that a finer bound brought under tau, without traffic
+  uint64_t paged = 0;              // cells for which pages were read back
+  uint64_t whole_head = 0;         // cells whose head was read exactly as a whole
+  uint64_t whole_layer = 0;        // cells of rows and layers that are read exactly by order (policy exact, exact layers)
+  uint64_t pages_in = 0;           // (layer, KV head, page) read from the backing store
+  uint64_t bytes_in = 0;           // of their rows
+  uint64_t repair_hits = 0;        // (layer, KV head, page) that a row found in the repair cache
+  uint64_t checksum_failures = 0;  // rows of the backing store that failed their checksum; never used
+  uint64_t pages_not_backed = 0;   // pages that the gate wanted and could not have
+};
+
 // Of one sequence, over one step (the engine adds the steps up).
 struct SequenceMeter {
   CellCounts cells[kNumPhases];
   WorstCell worst[kNumPhases];        // key meter
   WorstCell worst_value[kNumPhases];  // value meter; `bound` is not cut at 1 there
+  GateTally gate;
 };
 
 // Upper edges of the histograms of the bound; the last bucket is the rest.

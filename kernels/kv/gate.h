@@ -1,0 +1,71 @@
+// The gate's decisions for one cell (docs/certificate.md, section 7): which pages to read back next, and what is left
+// over a threshold. Pure functions, host and device.
+//
+// A cell over its thresholds is lowered in three rungs: refine (the finer page bound alone), page in (the pages that
+// contribute most, rows exact, weights recomputed over both), whole head (every page exact). Weights are always those of
+// the mixture that is served: zeroing radii under old weights is unsound (proofs 7.1). Above saturation paging in can
+// raise the meter (proofs 7.2), so the number of pages is bounded.
+#pragma once
+
+#include "kernels/kv/backing_view.h"
+#include "kernels/kv/bounds.h"
+#include "kernels/kv/meter.h"
+#include "kernels/kv/repair_view.h"
+
+namespace assay::kv {
+
+// What the gate may use, for one step; device memory of its owner.
+struct GateView {
+  BackingView backing;
+  RepairView repair;
+  const uint8_t* exact_layers = nullptr;  // [num_layers] 1 = no compressed row is read there; null = none
+  const uint8_t* exact_sequences = nullptr;  // [num_sequences] 1 = policy exact; null = none
+
+  ASSAY_HOST_DEVICE bool is_exact(int32_t layer, int32_t sequence) const {
+    return (exact_layers != nullptr && exact_layers[layer] != 0) ||
+           (exact_sequences != nullptr && exact_sequences[sequence] != 0);
+  }
+};
+
+// A page of a cell under the weights that are served now, relative to any common scale.
+struct GatePage {
+  double mass = 0;         // sum of weights
+  float radius = 0;        // largest of its tokens
+  double value_error = 0;  // sum of weight x rho
+  bool exact = false;      // its rows are exact already
+  bool refused = false;    // it has no intact exact rows
+};
+
+// How much a page's compression holds the meter up: mass (e^u - 1) for keys, mass x rho for values.
+ASSAY_HOST_DEVICE double key_contribution(const GatePage& page) {
+  const double radius = static_cast<double>(page.radius);
+  return page.mass * (std::exp(radius < 300 ? radius : 300.0) - 1.0);
+}
+
+// The page to read back next: the largest contribution to the bound that is over its threshold. -1: none is left.
+ASSAY_HOST_DEVICE int32_t next_page(const GatePage* pages, int32_t count, bool for_values) {
+  int32_t best = -1;
+  double most = -1;
+  for (int32_t i = 0; i < count; ++i) {
+    if (pages[i].exact || pages[i].refused) continue;
+    const double contribution = for_values ? pages[i].value_error : key_contribution(pages[i]);
+    if (best >= 0 && !(contribution > most)) continue;
+    best = i;
+    most = contribution;
+  }
+  return best;
+}
+
+// Pages that a cell over `count` pages may read before its whole head is read instead: an eighth of them, 4 at least.
+// Beyond it the traffic is that of the whole head in all but name, and the loop's work grows with every page.
+ASSAY_HOST_DEVICE int32_t page_budget(int32_t count) {
+  return count / 8 > 4 ? count / 8 : 4;
+}
+
+// Pages of the next round: 1, 1, 2, 4, ... doubles what has been read, within the budget.
+ASSAY_HOST_DEVICE int32_t next_round(int32_t pages_read, int32_t budget) {
+  const int32_t wanted = pages_read > 1 ? pages_read : 1;
+  return wanted < budget - pages_read ? wanted : budget - pages_read;
+}
+
+}  // namespace assay::kv
