@@ -191,6 +191,7 @@ class ServeCommand {
     absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::create(wanted);
     if (!engine.ok()) return engine.status();
     engine_ = std::move(*engine);
+    if (absl::Status status = check_vocabulary(**tokenizer, engine_->model()); !status.ok()) return status;
     const ServeConfig effective = resolved_config(config_, engine_->config());
     log_info("configuration " + config_json(effective).dump(-1, ' ', false, Json::error_handler_t::replace));
     effective_.store(std::make_shared<const ServeConfig>(effective));

@@ -60,8 +60,10 @@ absl::StatusOr<MeterRules> meter_rules(const EngineConfig& config) {
   return rules;
 }
 
-std::string mib(int64_t bytes) {
-  return std::to_string((bytes + (1 << 20) - 1) >> 20) + " MiB";
+// Exact: what is printed can be given back as kv_cache_memory.
+std::string size_text(int64_t bytes) {
+  constexpr int64_t kMiB = 1 << 20;
+  return bytes % kMiB == 0 ? std::to_string(bytes / kMiB) + " MiB" : std::to_string(bytes) + " bytes";
 }
 
 int64_t default_memory(const PoolLayout& layout, const Machine& machine, const EngineConfig& config) {
@@ -106,18 +108,18 @@ absl::StatusOr<CachePlan> resolve_cache(const ModelConfig& model, DType stored, 
   const int64_t page_bytes = layout->bytes_per_page() + layout->side_bytes_per_page();
   const int64_t pages = std::min<int64_t>(config.kv_cache_memory_bytes / page_bytes, INT32_MAX / 2);
   if (pages < 1) {
-    return invalid("kv_cache_memory of " + mib(config.kv_cache_memory_bytes) + " holds no page of " + mib(page_bytes));
+    return invalid("kv_cache_memory of " + size_text(config.kv_cache_memory_bytes) + " holds no page of " + size_text(page_bytes));
   }
   const int64_t needed = pages_for(config.max_model_len, config.block_size);
   if (pages < needed && max_model_len_given) {
-    return invalid("kv_cache_memory of " + mib(config.kv_cache_memory_bytes) + " holds " +
+    return invalid("kv_cache_memory of " + size_text(config.kv_cache_memory_bytes) + " holds " +
                    std::to_string(pages * config.block_size) + " tokens, less than max_model_len " +
-                   std::to_string(config.max_model_len) + " (which takes " + mib(needed * page_bytes) + ")");
+                   std::to_string(config.max_model_len) + " (which takes " + size_text(needed * page_bytes) + ")");
   }
   if (pages < needed) {
     config.max_model_len = static_cast<int32_t>(pages * config.block_size);
     spdlog::warn("max_model_len is {}: the KV cache of {} holds no longer context", config.max_model_len,
-                 mib(config.kv_cache_memory_bytes));
+                 size_text(config.kv_cache_memory_bytes));
   }
   CachePlan plan{*std::move(layout), static_cast<int32_t>(pages), {}};
   if (is_compressed(plan.layout.format)) {

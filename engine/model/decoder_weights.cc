@@ -1,6 +1,12 @@
 #include "engine/model/decoder_weights.h"
 
+#include <algorithm>
+#include <charconv>
+#include <optional>
 #include <string>
+#include <string_view>
+
+#include "spdlog/spdlog.h"
 
 namespace assay {
 namespace {
@@ -79,6 +85,44 @@ class Loader {
   absl::Status status_;
 };
 
+// "model.layers.7.mlp..." -> 7
+std::optional<int64_t> layer_of(std::string_view name) {
+  constexpr std::string_view kPrefix = "model.layers.";
+  if (name.substr(0, kPrefix.size()) != kPrefix) return std::nullopt;
+  int64_t layer = 0;
+  const auto [end, error] = std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), layer);
+  if (error != std::errc() || end == name.data() + name.size() || *end != '.') return std::nullopt;
+  return layer;
+}
+
+// Old checkpoints store the rotary frequencies, which follow from config.json.
+bool is_derived(std::string_view name) {
+  return name.size() >= 8 && name.substr(name.size() - 8) == "inv_freq";
+}
+
+absl::Status check_unused(const ModelConfig& config, const std::vector<std::string>& unused) {
+  constexpr size_t kNamed = 5;
+  int64_t layers = 0;
+  size_t num_left = 0;
+  std::string named;
+  for (const std::string& name : unused) {
+    layers = std::max(layers, layer_of(name).value_or(-1) + 1);
+    if (is_derived(name)) continue;
+    if (num_left < kNamed) named += (num_left > 0 ? ", " : "") + name;
+    ++num_left;
+  }
+  if (layers > config.num_layers) {
+    return absl::InvalidArgumentError("the weights have " + std::to_string(layers) +
+                                      " layers, but config.json says num_hidden_layers = " +
+                                      std::to_string(config.num_layers) + "; the two belong to different models");
+  }
+  if (num_left > 0) {
+    spdlog::warn("{} tensors of the weights are not part of {} as config.json describes it and are ignored: {}{}",
+                 num_left, config.architecture, named, num_left > kNamed ? ", ..." : "");
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<DecoderWeights> load_decoder_weights(const ModelConfig& config, WeightSource& source,
@@ -99,6 +143,9 @@ absl::StatusOr<DecoderWeights> load_decoder_weights(const ModelConfig& config, W
     weights.head.weight = loader.tensor("lm_head.weight", config.vocab_size, config.hidden_size);
   }
   if (!loader.status().ok()) return loader.status();
+  if (shard.rank == 0) {
+    if (absl::Status status = check_unused(config, source.unused()); !status.ok()) return status;
+  }
   return weights;
 }
 

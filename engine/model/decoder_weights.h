@@ -32,7 +32,8 @@ struct DecoderWeights {
   int64_t bytes = 0;
 };
 
-// The shard's part of every tensor, all shapes checked. InvalidArgument, naming the tensor.
+// The shard's part of every tensor, all shapes checked. InvalidArgument, naming the tensor; also where the source has
+// more layers than `config` (a config.json of another model). Other tensors that are left over are a warning.
 absl::StatusOr<DecoderWeights> load_decoder_weights(const ModelConfig& config, WeightSource& source,
                                                     const Shard& shard);
 

@@ -5,6 +5,7 @@
 #include "engine/weights/mapped_file.h"
 #include "engine/weights/strict_json.h"
 #include "nlohmann/json.hpp"
+#include "spdlog/spdlog.h"
 
 namespace assay {
 namespace {
@@ -68,11 +69,20 @@ void refuse_unsupported(JsonFields& fields) {
   }
 }
 
+// The published implementation does not look at the field, so neither do we; but whoever wrote it meant something.
+void warn_of_ignored_window(JsonFields& fields, int64_t max_position) {
+  const int64_t window = fields.integer("sliding_window", 0, 0, kMaxPosition);
+  if (window == 0 || window >= max_position) return;
+  spdlog::warn("{}: sliding_window of {} tokens is ignored: this architecture has full attention (a model with a window "
+               "names another one, such as MistralForCausalLM)", fields.where(), window);
+}
+
 // A window that covers every position changes nothing and is fine.
 void refuse_sliding_window(const Family& family, JsonFields& fields, const json& object, int64_t max_position) {
   for (const std::string& type : fields.texts("layer_types")) {
     if (type != "full_attention") fields.fail("layer_types", "has \"" + type + "\": only full_attention is supported");
   }
+  if (family.window == WindowRule::kNone) return warn_of_ignored_window(fields, max_position);
   const bool enabled = family.window == WindowRule::kAlways ||
                        (family.window == WindowRule::kIfEnabled && fields.boolean("use_sliding_window", false));
   if (!enabled) return;

@@ -99,7 +99,7 @@ absl::Status Checkpoint::add_shard(const std::string& folder, const std::string&
       spdlog::warn("{}: tensor \"{}\" is not in the index", path, entry.name);
     }
     const std::string name = entry.name;
-    if (!tensors_.emplace(name, Location{shards_.size(), std::move(entry)}).second) {
+    if (!tensors_.emplace(name, Location{shards_.size(), std::move(entry), false}).second) {
       return absl::InvalidArgumentError(path + ": tensor \"" + name + "\" is in another file as well");
     }
   }
@@ -110,6 +110,7 @@ absl::Status Checkpoint::add_shard(const std::string& folder, const std::string&
 absl::StatusOr<ConstTensor> Checkpoint::get(const std::string& name, int64_t rows, int64_t cols) {
   const auto found = tensors_.find(name);
   if (found == tensors_.end()) return absl::InvalidArgumentError("the weights have no tensor \"" + name + "\"");
+  found->second.used = true;
   const TensorEntry& entry = found->second.entry;
   const std::optional<DType> dtype = compute_dtype(entry.dtype);
   if (!dtype) {
@@ -123,6 +124,14 @@ absl::StatusOr<ConstTensor> Checkpoint::get(const std::string& name, int64_t row
                                       shape_text(rows == 1 ? std::vector{cols} : std::vector{rows, cols}));
   }
   return ConstTensor(aligned_data(found->second, dtype_bytes(*dtype)), *dtype, rows, cols, cols);
+}
+
+std::vector<std::string> Checkpoint::unused() const {
+  std::vector<std::string> names;
+  for (const auto& [name, location] : tensors_) {
+    if (!location.used) names.push_back(name);
+  }
+  return names;
 }
 
 const std::byte* Checkpoint::aligned_data(const Location& location, size_t alignment) {

@@ -24,11 +24,13 @@ class Checkpoint final : public WeightSource {
 
   bool contains(const std::string& name) const override { return tensors_.contains(name); }
   absl::StatusOr<ConstTensor> get(const std::string& name, int64_t rows, int64_t cols) override;
+  std::vector<std::string> unused() const override;
 
  private:
   struct Location {
     size_t shard;
     TensorEntry entry;
+    bool used = false;
   };
 
   absl::Status add_shard(const std::string& folder, const std::string& file,

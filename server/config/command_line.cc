@@ -39,6 +39,9 @@ absl::StatusOr<CommandLine> parse_command_line(const std::vector<std::string>& a
   } catch (const CLI::ParseError& error) {
     return absl::InvalidArgumentError(std::string(error.what()) + " (see `assay help serve`)");
   }
+  if (app.get_option("--config")->count() > 0 && result.config_file.empty()) {
+    return absl::InvalidArgumentError("--config needs a value that is not empty");
+  }
   for (const Flag& flag : serve_flags()) {
     const CLI::Option* option = app.get_option(std::string("--") + flag.name);
     if (option->count() > 0) result.values[flag.name] = option->reduced_results();

@@ -11,7 +11,7 @@ namespace assay {
 
 struct CommandLine {
   std::map<std::string, std::vector<std::string>> values;  // flag name -> texts
-  std::string config_file;
+  std::string config_file;  // empty: none was given
   bool help = false;
 };
 

@@ -8,7 +8,7 @@ const std::vector<Flag>& serve_flags() {
   static const std::vector<Flag> flags = {
       {"model", &C::model, "Model", "DIR", "Hugging Face model folder; also the first argument without a flag"},
       {"served-model-name", &C::served_model_names, "Model", "NAME", "Name in the API, may be given several times",
-       {}, 0, 0, "the folder's name"},
+       {}, 0, 0, "the folder's name", false, true},
       {"tokenizer", &C::tokenizer, "Model", "DIR", "Folder with tokenizer.json", {}, 0, 0, "the model folder"},
       {"chat-template", &C::chat_template, "Model", "FILE", "Jinja chat template", {}, 0, 0, "the tokenizer's own"},
       {"load-format", &C::load_format, "Model", "FORMAT",

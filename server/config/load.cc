@@ -7,6 +7,7 @@
 #include <cctype>
 #include <filesystem>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "server/config/command_line.h"
@@ -60,6 +61,35 @@ absl::StatusOr<std::vector<std::string>> value_texts(const Flag& flag, const Jso
   return texts;
 }
 
+// "line 3, column 7" of the byte at `offset`.
+std::string place(const std::string& text, size_t offset) {
+  const std::string_view before = std::string_view(text).substr(0, offset);
+  const size_t line_start = before.rfind('\n') + 1;  // npos + 1 = 0
+  return fmt::format("line {}, column {}", std::count(before.begin(), before.end(), '\n') + 1, before.size() - line_start + 1);
+}
+
+// Comments are fine, equal keys are not: only one of them could count.
+absl::StatusOr<Json> parse_file_text(const std::string& text, const std::string& path) {
+  std::set<std::string> keys;
+  std::string twice;
+  const auto watch = [&](int depth, Json::parse_event_t event, Json& value) {
+    if (event == Json::parse_event_t::key && depth == 1 && !keys.insert(value.get<std::string>()).second) twice = value;
+    return true;
+  };
+  Json json;
+  try {
+    json = Json::parse(text, watch, true, /*ignore_comments=*/true);
+  } catch (const Json::parse_error& error) {
+    const size_t offset = error.byte > 0 ? error.byte - 1 : 0;  // counted from 1; past the end where something is missing
+    return absl::InvalidArgumentError(
+        offset < text.size() ? fmt::format("{}: not valid JSON at {}", path, place(text, offset))
+                             : fmt::format("{}: not valid JSON: it ends too early, at {}", path, place(text, text.size())));
+  }
+  if (!twice.empty()) return absl::InvalidArgumentError(fmt::format("{}: the key \"{}\" occurs twice", path, twice));
+  if (!json.is_object()) return absl::InvalidArgumentError(path + ": the configuration must be one JSON object");
+  return json;
+}
+
 absl::Status check_model_folder(const std::string& model) {
   namespace fs = std::filesystem;
   if (model.empty()) return absl::InvalidArgumentError("--model DIR is missing: which model folder shall be served?");
@@ -95,14 +125,9 @@ absl::Status add_keys_of_file(const std::string& path, std::vector<std::string>&
 }  // namespace
 
 absl::Status apply_json(const std::string& text, const std::string& path, ServeConfig& config) {
-  Json json;
-  try {
-    json = Json::parse(text, nullptr, true, /*ignore_comments=*/true);
-  } catch (const nlohmann::json::exception& error) {
-    return absl::InvalidArgumentError(path + ": " + error.what());
-  }
-  if (!json.is_object()) return absl::InvalidArgumentError(path + ": the configuration must be one JSON object");
-  for (const auto& [key, value] : json.items()) {
+  const absl::StatusOr<Json> json = parse_file_text(text, path);
+  if (!json.ok()) return json.status();
+  for (const auto& [key, value] : json->items()) {
     const Flag* flag = flag_of_key(key);
     if (flag == nullptr) return absl::InvalidArgumentError(fmt::format("{}: unknown key \"{}\" (see `assay help serve`)", path, key));
     const std::string source = fmt::format("{}: key \"{}\"", path, key);
@@ -114,6 +139,9 @@ absl::Status apply_json(const std::string& text, const std::string& path, ServeC
 }
 
 absl::Status apply_file(const std::string& path, ServeConfig& config) {
+  if (std::filesystem::is_directory(path)) {
+    return absl::InvalidArgumentError("--config " + path + " is a folder; it must be a JSON file");
+  }
   std::ifstream file(path);
   if (!file) return absl::InvalidArgumentError("--config " + path + ": cannot be read");
   std::stringstream text;
@@ -201,9 +229,8 @@ Json config_json(const ServeConfig& config) {
   for (const Flag& flag : serve_flags()) {
     const std::string text = flag_text(flag, config);
     const std::string key = config_key(flag);
-    if (flag.secret) {
-      json[key] = text.empty() ? Json(nullptr) : Json("(hidden)");
-    } else if (is_list(flag)) {
+    if (flag.secret || text.empty()) continue;
+    if (is_list(flag)) {
       json[key] = config.*std::get<std::vector<std::string> ServeConfig::*>(flag.target);
     } else if (is_boolean(flag)) {
       json[key] = text == "true";
@@ -212,7 +239,7 @@ Json config_json(const ServeConfig& config) {
     } else if (std::holds_alternative<int32_t ServeConfig::*>(flag.target)) {
       json[key] = config.*std::get<int32_t ServeConfig::*>(flag.target);
     } else {
-      json[key] = text.empty() ? Json(nullptr) : Json(text);
+      json[key] = text;
     }
   }
   return json;

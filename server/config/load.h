@@ -25,7 +25,7 @@ struct LoadedConfig {
 absl::StatusOr<LoadedConfig> load_config(const std::vector<std::string>& arguments,
                                          const std::vector<std::string>& environment);
 
-// Keys of a configuration file (JSON with comments) into `config`.
+// Keys of a configuration file (JSON with comments, no key twice) into `config`.
 absl::Status apply_file(const std::string& path, ServeConfig& config);
 absl::Status apply_json(const std::string& text, const std::string& path, ServeConfig& config);
 absl::Status apply_environment(const std::vector<std::string>& environment, ServeConfig& config);
@@ -33,7 +33,8 @@ absl::Status apply_environment(const std::vector<std::string>& environment, Serv
 // What no single flag can know: combinations, files that must exist, the model folder.
 absl::Status check_config(const ServeConfig& config);
 
-// The effective configuration, secrets hidden, for the log and /server_info.
+// The effective configuration as a configuration file, for the log and /server_info: without secrets, and without keys that have no
+// value, which no file could give.
 nlohmann::ordered_json config_json(const ServeConfig& config);
 
 // All flags as help text, and as the table of docs/configuration.md.

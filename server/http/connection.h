@@ -31,6 +31,8 @@ class Connection {
   virtual asio::awaitable<void> shutdown() = 0;
   // Reads and writes that begin from now on fail, and the connection closes, after this long without completion.
   virtual void expire_after(std::chrono::steady_clock::duration time) = 0;
+  // Ends the read that is under way with operation_aborted; the connection stays.
+  virtual void cancel_read() = 0;
   virtual asio::any_io_executor executor() = 0;
 };
 

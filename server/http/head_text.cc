@@ -17,7 +17,7 @@ constexpr Phrase kPhrases[] = {{200, "OK"}, {204, "No Content"}, {400, "Bad Requ
                                {403, "Forbidden"}, {404, "Not Found"}, {405, "Method Not Allowed"},
                                {408, "Request Timeout"}, {413, "Content Too Large"}, {415, "Unsupported Media Type"},
                                {417, "Expectation Failed"}, {429, "Too Many Requests"},
-                               {431, "Request Header Fields Too Large"}, {500, "Internal Server Error"},
+                               {431, "Request Header Fields Too Large"}, {500, "Internal Server Error"}, {501, "Not Implemented"},
                                {503, "Service Unavailable"}, {505, "HTTP Version Not Supported"}};
 
 std::string http_date() {

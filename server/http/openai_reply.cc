@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
+
 #include "server/http/error_reply.h"
 #include "server/http/openai_format.h"
 #include "server/service/collector.h"
@@ -42,7 +44,7 @@ class GenerationProducer : public Producer {
 class StreamProducer final : public GenerationProducer {
  public:
   StreamProducer(std::unique_ptr<Generation> generation, ReplyOptions options)
-      : GenerationProducer(std::move(generation), std::move(options)), started_(generation_->num_choices(), false) {}
+      : GenerationProducer(std::move(generation), std::move(options)), started_(generation_->num_choices(), false), sent_tokens_(generation_->num_choices(), 0) {}
 
   Production take() override {
     Production production;
@@ -70,8 +72,16 @@ class StreamProducer final : public GenerationProducer {
       choice["prompt_token_ids"] = generation_->prompt_ids(event.choice / options_.sequences_per_prompt);
     }
     frame["choices"] = Json::array({std::move(choice)});
-    if (options_.continuous_usage) frame["usage"] = usage_json(generation_->usage());
+    sent_tokens_[event.choice] = event.completion_tokens;
+    if (options_.continuous_usage) frame["usage"] = usage_json(usage_so_far());
     return frame;
+  }
+
+  // The generation may be ahead of the chunk that is being made.
+  TextUsage usage_so_far() const {
+    TextUsage usage = generation_->usage();
+    usage.completion_tokens = std::accumulate(sent_tokens_.begin(), sent_tokens_.end(), int64_t{0});
+    return usage;
   }
 
   Json last_chunk() const {
@@ -81,7 +91,8 @@ class StreamProducer final : public GenerationProducer {
     return frame;
   }
 
-  std::vector<bool> started_;  // by choice
+  std::vector<bool> started_;         // by choice
+  std::vector<int32_t> sent_tokens_;  // by choice
 };
 
 class WholeProducer final : public GenerationProducer {

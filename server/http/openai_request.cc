@@ -14,13 +14,16 @@ namespace {
 
 constexpr size_t kMaxAllChoices = 1024;  // prompts x best_of
 
-std::optional<std::vector<int32_t>> token_list(const Json& list) {
+// Records what is wrong and gives what came before it.
+std::vector<int32_t> token_list(Fields& fields, const Json& list) {
   std::vector<int32_t> ids;
   for (const Json& item : list) {
-    const std::optional<int64_t> id = whole_number(item);
-    if (!id) return std::nullopt;
-    // An id beyond 32 bits is beyond every vocabulary; -1 makes the service say so.
-    ids.push_back(*id < 0 || *id > INT32_MAX ? -1 : static_cast<int32_t>(*id));
+    const absl::StatusOr<int32_t> id = token_id(item, "prompt");
+    if (!id.ok()) {
+      fields.fail("prompt", std::string(id.status().message()));
+      break;
+    }
+    ids.push_back(*id);
   }
   return ids;
 }
@@ -35,19 +38,15 @@ constexpr const char* kPromptForms = "prompt must be a string, an array of strin
 // An array of token ids, or one of strings and arrays of token ids.
 void parse_prompt_list(Fields& fields, const Json& list, std::vector<TextPrompt>& prompts) {
   if (!list.empty() && all_numbers(list)) {
-    std::optional<std::vector<int32_t>> ids = token_list(list);
-    if (!ids) return fields.fail("prompt", "prompt: token ids must be whole numbers below 2^63");
-    prompts.emplace_back(std::move(*ids));
+    prompts.emplace_back(token_list(fields, list));
     return;
   }
   const bool strings = !list.empty() && list.front().is_string();
   for (const Json& item : list) {
-    std::optional<std::vector<int32_t>> ids;
-    if (item.is_array() && all_numbers(item)) ids = token_list(item);
     if (strings && item.is_string()) {
       prompts.emplace_back(item.get<std::string>());
-    } else if (!strings && ids) {
-      prompts.emplace_back(std::move(*ids));
+    } else if (!strings && item.is_array() && all_numbers(item)) {
+      prompts.emplace_back(token_list(fields, item));
     } else {
       return fields.fail("prompt", kPromptForms);
     }

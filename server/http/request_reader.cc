@@ -7,6 +7,7 @@
 #include <iterator>
 
 #include "server/http/error_reply.h"
+#include "server/http/read_deadline.h"
 #include "server/service/request_id.h"
 
 namespace assay::http {
@@ -15,6 +16,8 @@ namespace {
 namespace beast_http = boost::beast::http;
 using Parser = beast_http::request_parser<GrowingBody>;
 
+// The connection's own timeout closes it without a word; it must not come before a deadline that is answered.
+constexpr auto kAnswerMargin = std::chrono::seconds(10);
 constexpr size_t kHeaderRead = 4 * 1024;
 constexpr size_t kBodyRead = 64 * 1024;
 
@@ -35,6 +38,13 @@ BadRequest refuse(Reply reply, HttpRequest request) {
   if (request.request_id.empty()) request.request_id = make_request_id();
   request.body.clear();
   return BadRequest{std::move(reply), std::move(request)};
+}
+
+Reply too_slow(bool head_done, const Limits& limits) {
+  const auto time = head_done ? limits.body_timeout : limits.header_timeout;
+  return transport_error(408, "request_timeout",
+                         fmt::format("the request's {} took longer than {:g} s to arrive", head_done ? "body" : "headers",
+                                     std::chrono::duration<double>(time).count()));
 }
 
 Reply bodies_over_budget() {
@@ -89,17 +99,23 @@ asio::awaitable<error_code> RequestReader::read_more(size_t size) {
   co_return error;
 }
 
+void RequestReader::begin_phase(ReadDeadline& deadline, std::chrono::milliseconds time) {
+  deadline.set(time);
+  connection_.expire_after(time + kAnswerMargin);
+}
+
 asio::awaitable<std::variant<ConnectionEnded, BadRequest, HttpRequest>> RequestReader::next() {
   Parser parser;
   parser.header_limit(limits_.max_header_bytes);
   parser.body_limit(limits_.max_body_bytes);
   parser.eager(true);
   HttpRequest request;
+  ReadDeadline deadline(connection_);
   bool head_done = false, timed = false;
   connection_.expire_after(limits_.idle_timeout);
   while (true) {
     if (buffer_.size() > 0) {
-      if (!timed) connection_.expire_after(limits_.header_timeout);
+      if (!timed) begin_phase(deadline, limits_.header_timeout);
       timed = true;
       error_code error;
       buffer_.consume(parser.put(buffer_.data(), error));
@@ -120,7 +136,7 @@ asio::awaitable<std::variant<ConnectionEnded, BadRequest, HttpRequest>> RequestR
       if (!parser.is_done()) {
         if (std::optional<Reply> reply = head_check_(request)) co_return refuse(*std::move(reply), std::move(request));
       }
-      connection_.expire_after(limits_.body_timeout);
+      begin_phase(deadline, limits_.body_timeout);
       if (!parser.is_done() && !request.header("Expect").empty() && !request.http_1_0) {
         const std::string_view go_on = "HTTP/1.1 100 Continue\r\n\r\n";
         const error_code error = co_await connection_.write_all(asio::buffer(go_on));
@@ -128,7 +144,9 @@ asio::awaitable<std::variant<ConnectionEnded, BadRequest, HttpRequest>> RequestR
       }
     }
     if (parser.is_done()) break;
-    const error_code error = co_await read_more(head_done ? kBodyRead : kHeaderRead);
+    error_code error;
+    if (!deadline.passed()) error = co_await read_more(head_done ? kBodyRead : kHeaderRead);
+    if (deadline.passed()) co_return refuse(too_slow(head_done, limits_), std::move(request));
     if (error) co_return ConnectionEnded{};
   }
   request.body = std::move(parser.get().body());

@@ -17,6 +17,8 @@
 
 namespace assay::http {
 
+class ReadDeadline;
+
 struct ConnectionEnded {};
 
 // A request that cannot be served as it stands: reply, then close.
@@ -34,6 +36,7 @@ class RequestReader {
   RequestReader(Connection& connection, const Limits& limits, BodyBudget& bodies, HeadCheck head_check)
       : connection_(connection), limits_(limits), body_lease_(bodies), head_check_(std::move(head_check)) {}
 
+  // A request that has begun and does not arrive in time is a 408; a connection on which none begins just ends.
   asio::awaitable<std::variant<ConnectionEnded, BadRequest, HttpRequest>> next();
 
   // The body of the last request is gone.
@@ -44,6 +47,7 @@ class RequestReader {
 
  private:
   asio::awaitable<error_code> read_more(size_t size);
+  void begin_phase(ReadDeadline& deadline, std::chrono::milliseconds time);
 
   Connection& connection_;
   const Limits& limits_;

@@ -45,6 +45,10 @@ class TcpConnection final : public Connection {
   }
 
   void expire_after(std::chrono::steady_clock::duration time) override { stream_.expires_after(time); }
+  void cancel_read() override {
+    error_code ignored;
+    stream_.socket().cancel(ignored);
+  }
   asio::any_io_executor executor() override { return stream_.get_executor(); }
 
  private:

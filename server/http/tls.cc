@@ -39,6 +39,10 @@ class TlsConnection final : public Connection {
   }
 
   void expire_after(std::chrono::steady_clock::duration time) override { stream_.next_layer().expires_after(time); }
+  void cancel_read() override {
+    error_code ignored;
+    stream_.next_layer().socket().cancel(ignored);
+  }
   asio::any_io_executor executor() override { return stream_.get_executor(); }
 
  private:

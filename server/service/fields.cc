@@ -23,6 +23,17 @@ std::optional<int64_t> whole_number(const Json& value) {
   return static_cast<int64_t>(number);
 }
 
+absl::StatusOr<int32_t> token_id(const Json& value, std::string_view name) {
+  if (!value.is_number()) return absl::InvalidArgumentError(fmt::format("{} must hold token ids, got {}", name, value.type_name()));
+  const std::optional<int64_t> id = whole_number(value);
+  if (id && *id >= 0 && *id <= INT32_MAX) return static_cast<int32_t>(*id);
+  const double number = value.get<double>();
+  if (number == std::floor(number)) {
+    return absl::InvalidArgumentError(fmt::format("{}: token id {} is out of vocabulary", name, value.dump()));
+  }
+  return absl::InvalidArgumentError(fmt::format("{}: token ids are whole numbers, got {}", name, value.dump()));
+}
+
 const Json* Fields::find(std::string_view name) const {
   const auto found = object_.find(std::string(name));
   return found == object_.end() || found->is_null() ? nullptr : &*found;
@@ -99,12 +110,12 @@ std::vector<int32_t> Fields::token_ids(std::string_view name) {
   const Json* list = array(name);
   if (list == nullptr) return ids;
   for (const Json& item : *list) {
-    const std::optional<int64_t> id = whole_number(item);
-    if (!id || *id < std::numeric_limits<int32_t>::min() || *id > std::numeric_limits<int32_t>::max()) {
-      fail(name, fmt::format("{} must hold token ids, got {}", full(name), item.is_number() ? item.dump() : item.type_name()));
+    const absl::StatusOr<int32_t> id = token_id(item, full(name));
+    if (!id.ok()) {
+      fail(name, std::string(id.status().message()));
       return ids;
     }
-    ids.push_back(static_cast<int32_t>(*id));
+    ids.push_back(*id);
   }
   return ids;
 }

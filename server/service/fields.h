@@ -13,7 +13,7 @@
 
 #include <nlohmann/json.hpp>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 namespace assay {
 
@@ -56,6 +56,9 @@ class Fields {
   std::string prefix_;
   absl::Status status_;
 };
+
+// The value as a token id that may be in a vocabulary. InvalidArgument begins with the name and holds the number as it was sent.
+absl::StatusOr<int32_t> token_id(const nlohmann::ordered_json& value, std::string_view name);
 
 // The value as an integer when it is one (whole floats included).
 std::optional<int64_t> whole_number(const nlohmann::ordered_json& value);

@@ -21,6 +21,10 @@ std::vector<std::pair<int32_t, float>> parse_logit_bias(Fields& fields) {
   for (const auto& [key, value] : object->items()) {
     int32_t id = 0;
     const auto [end, error] = std::from_chars(key.data(), key.data() + key.size(), id);
+    if (error == std::errc::result_out_of_range && end == key.data() + key.size()) {
+      fields.fail("logit_bias", fmt::format("logit_bias: token id {} is out of vocabulary", key.substr(0, 64)));
+      return biases;
+    }
     if (error != std::errc() || end != key.data() + key.size()) {
       fields.fail("logit_bias", fmt::format("logit_bias: the key \"{}\" is not a token id", key.substr(0, 64)));
       return biases;

@@ -35,6 +35,15 @@ std::string rejection_reason(const absl::Status& status) {
 
 }  // namespace
 
+absl::Status check_vocabulary(const Tokenizer& tokenizer, const ModelInfo& model) {
+  if (tokenizer.vocab_size() <= model.vocab_size) return absl::OkStatus();
+  const int32_t id = tokenizer.vocab_size() - 1;
+  return absl::InvalidArgumentError(
+      fmt::format("tokenizer.json has the token \"{}\" with id {}, but the model's vocab_size is {} (ids 0 to {}); take the "
+                  "tokenizer that belongs to this model, or remove the tokens that it does not know", tokenizer.token_text(id), id,
+                  model.vocab_size, model.vocab_size - 1));
+}
+
 TextService::TextService(std::shared_ptr<Engine> engine, std::shared_ptr<const Tokenizer> tokenizer,
                          std::shared_ptr<const ChatTemplate> chat_template, TextServiceOptions options,
                          RequestObserver* observer)

@@ -38,6 +38,9 @@ struct TokenizeResult {
   std::string prompt;  // the text that was tokenised
 };
 
+// InvalidArgument where the tokenizer can say an id that the model has no row for: such a prompt could not be run.
+absl::Status check_vocabulary(const Tokenizer& tokenizer, const ModelInfo& model);
+
 class TextService {
  public:
   // `chat_template` may be null: then conversations are refused. `observer` must outlive the service.

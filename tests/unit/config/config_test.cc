@@ -95,7 +95,7 @@ TEST(Config, TheMetersFlagsReachTheEngine) {
   EXPECT_EQ(engine.kv_pool, "witcert");
   EXPECT_EQ(engine.kv_seed, 7u);
   EXPECT_EQ(config_json(loaded->config)["kv_tau"], 0.125);
-  EXPECT_EQ(config_json(loaded->config)["kv_seed"], "(hidden)");
+  EXPECT_FALSE(config_json(loaded->config).contains("kv_seed"));
 }
 
 TEST(Config, RepairIsRefusedUntilThereIsABackingStore) {
@@ -180,7 +180,43 @@ TEST(Config, SecretsAreHidden) {
   config.api_keys = {"sk-secret"};
   const std::string text = config_json(config).dump();
   EXPECT_EQ(text.find("sk-secret"), std::string::npos);
-  EXPECT_NE(text.find("hidden"), std::string::npos);
+}
+
+// What /server_info shows can be saved as a configuration file.
+TEST(Config, TheEffectiveConfigurationIsAConfigurationFile) {
+  ServeConfig config;
+  config.model = "folder";
+  config.served_model_names = {"a", "b/c"};
+  config.kv_tau = 0.125;
+  config.metrics_auth = true;
+  config.request_timeout = {std::chrono::milliseconds(1500)};
+  config.kv_cache_memory = {66'000'001};
+  for (const ServeConfig& each : {config, ServeConfig{}}) {
+    const auto json = config_json(each);
+    for (const auto& [key, value] : json.items()) EXPECT_FALSE(value.is_null()) << key;
+    ServeConfig again;
+    ASSERT_TRUE(apply_json(json.dump(), "f", again).ok()) << apply_json(json.dump(), "f", again);
+    EXPECT_EQ(config_json(again), json);
+  }
+}
+
+TEST(Config, FilesThatAreWrongAreToldApart) {
+  const auto problem = [](const std::string& text) {
+    ServeConfig config;
+    return message(apply_json(text, "f.json", config));
+  };
+  EXPECT_NE(problem("{\"port\": 1,\n // twice\n \"port\": 2}").find("\"port\" occurs twice"), std::string::npos);
+  EXPECT_EQ(problem("{\n  \"port\": 1,\n  oops}"), "f.json: not valid JSON at line 3, column 3");
+  EXPECT_EQ(problem("{\"port\": 1"), "f.json: not valid JSON: it ends too early, at line 1, column 11");
+  EXPECT_EQ(problem(""), "f.json: not valid JSON: it ends too early, at line 1, column 1");
+  EXPECT_EQ(problem("[]"), "f.json: the configuration must be one JSON object");
+  EXPECT_NE(message(load_config({"--config", ::testing::TempDir()}, {}).status()).find("is a folder"), std::string::npos);
+  EXPECT_FALSE(load_config({"--config="}, {}).ok());
+}
+
+TEST(Config, AModelNameMustSaySomething) {
+  EXPECT_FALSE(load_config({"--served-model-name", ""}, {}).ok());
+  EXPECT_FALSE(load_config({}, {"ASSAY_SERVED_MODEL_NAME=a,,b"}).ok());
 }
 
 TEST(Config, HelpAndDocsNameEveryFlag) {

@@ -82,7 +82,7 @@ TEST(ResolveConfig, NamesTheSetting) {
   EXPECT_THAT(problem_of(with(&EngineConfig::block_size, 20)), HasSubstr("block_size"));
   EXPECT_THAT(problem_of(with(&EngineConfig::kv_cache_dtype, "fp8")), HasSubstr("kv_cache_dtype"));
   EXPECT_THAT(problem_of(with(&EngineConfig::kv_pool, "certain")), HasSubstr("exact"));
-  EXPECT_THAT(problem_of(with(&EngineConfig::kv_cache_memory_bytes, 100)), HasSubstr("no page"));
+  EXPECT_THAT(problem_of(with(&EngineConfig::kv_cache_memory_bytes, 100)), HasSubstr("of 100 bytes holds no page of"));
   EXPECT_THAT(problem_of(with(&EngineConfig::kv_cache_memory_bytes, 10 * kPageBytes), true),
               HasSubstr("max_model_len"));
 }

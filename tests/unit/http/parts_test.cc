@@ -1,4 +1,5 @@
 // The parts of the HTTP room that need no connection: JSON, fields, OpenAI requests, keys, origins, paths, heads, ids.
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <chrono>
@@ -7,6 +8,7 @@
 #include "server/http/error_reply.h"
 #include "server/http/head_text.h"
 #include "server/http/openai_format.h"
+#include "server/http/openai_reply.h"
 #include "server/http/openai_request.h"
 #include "server/http/request_reader.h"
 #include "server/service/fields.h"
@@ -149,6 +151,40 @@ TEST(OpenAiRequest, Case47PromptForms) {
     EXPECT_EQ(wrong_completion_field(std::string(R"({"prompt":)") + bad + "}"), "prompt") << bad;
   }
   EXPECT_EQ(wrong_completion_field("{}"), "prompt");
+}
+
+// The number is told as it was sent, however far from any vocabulary it is.
+TEST(OpenAiRequest, Case47TokenIdsAreNamedAsSent) {
+  for (const char* id : {"-1", "2147483648", "-2147483649", "5279552648203111001", "18446744073709551615", "-9223372036854775808"}) {
+    for (const std::string& text : {fmt::format(R"({{"prompt":[{}]}})", id), fmt::format(R"({{"prompt":[[1],[2,{}]]}})", id),
+                                    fmt::format(R"({{"prompt":"a","stop_token_ids":[{}]}})", id)}) {
+      const auto request = parse_completion_request(*parse_json(text));
+      ASSERT_FALSE(request.ok()) << text;
+      EXPECT_NE(request.status().message().find(fmt::format("token id {} is out of vocabulary", id)), std::string::npos)
+          << request.status();
+    }
+  }
+  const auto biased = parse_completion_request(*parse_json(R"({"prompt":"a","logit_bias":{"99999999999":1}})"));
+  EXPECT_NE(biased.status().message().find("token id 99999999999 is out of vocabulary"), std::string::npos) << biased.status();
+  const auto half = parse_completion_request(*parse_json(R"({"prompt":[1.5]})"));
+  EXPECT_NE(half.status().message().find("whole numbers, got 1.5"), std::string::npos) << half.status();
+}
+
+// Tokens that have been generated, but whose text is in a later chunk, are not counted yet.
+TEST(Reply, ContinuousUsageIsThatOfItsChunk) {
+  using namespace ::assay::testing;
+  ServiceFixture fixture(says("abc"));
+  auto generation = fixture.service->generate(prompt_request("xy"));
+  ASSERT_TRUE(generation.ok());
+  ReplyOptions options;
+  options.stream = options.include_usage = options.continuous_usage = true;
+  Reply reply = make_openai_reply(*std::move(generation), options);
+  const std::string stream = reply.producer->take().bytes;  // everything at once
+  std::vector<int> counted;
+  for (size_t at = stream.find("\"completion_tokens\":"); at != std::string::npos; at = stream.find("\"completion_tokens\":", at + 1)) {
+    counted.push_back(std::stoi(stream.substr(at + 20)));
+  }
+  EXPECT_EQ(counted, (std::vector<int>{1, 2, 3, 4, 4}));  // the fourth is the end of sequence
 }
 
 TEST(OpenAiRequest, Certificate) {

@@ -439,15 +439,34 @@ TEST_F(ServerTest, ConnectionsAboveTheLimitAreTurnedAway) {
   EXPECT_TRUE(eventually([&] { return ask("GET /open HTTP/1.1\r\n" + kClose).find("200 OK") != std::string::npos; }));
 }
 
-TEST_F(ServerTest, SlowHeadersAndIdleConnectionsAreClosed) {
+TEST_F(ServerTest, SlowRequestsAreToldAndIdleConnectionsAreClosed) {
   ServerOptions options;
   options.limits.idle_timeout = milliseconds(100);
   options.limits.header_timeout = milliseconds(100);
+  options.limits.body_timeout = milliseconds(150);
   start(options);
-  RawClient idle(server_->port()), slow(server_->port());
-  slow.send("GET /open HT");
+  RawClient idle(server_->port()), head(server_->port()), body(server_->port()), chunk(server_->port());
+  head.send("GET /open HT");
+  body.send("POST /echo HTTP/1.1\r\nContent-Length: 10\r\n\r\nabc");
+  chunk.send("POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nab");
   EXPECT_EQ(idle.read_to_end(3000), "");
-  EXPECT_EQ(slow.read_to_end(3000), "");
+  for (auto& [client, part] : {std::pair<RawClient&, const char*>{head, "headers took longer than 0.1 s"},
+                               {body, "body took longer than 0.15 s"}, {chunk, "body took longer than 0.15 s"}}) {
+    const std::string reply = client.read_to_end(3000);
+    EXPECT_EQ(reply.find("HTTP/1.1 408 Request Timeout"), 0u) << reply;
+    EXPECT_NE(reply.find("\"code\":\"request_timeout\""), std::string::npos) << reply;
+    EXPECT_NE(reply.find("Connection: close"), std::string::npos) << reply;
+    EXPECT_NE(reply.find(part), std::string::npos) << reply;
+  }
+  // Bytes that keep coming do not extend the time.
+  RawClient drip(server_->port());
+  drip.send("GET /open HTTP/1.1\r\n");
+  std::string reply;
+  for (int i = 0; i < 50 && reply.empty(); ++i) {
+    drip.send("X: y\r\n");
+    reply = drip.read_until("408", 20);
+  }
+  EXPECT_EQ(reply.find("HTTP/1.1 408"), 0u) << reply;
 }
 
 TEST_F(ServerTest, StopEndsStreams) {

@@ -32,6 +32,8 @@ class FakeSource final : public WeightSource {
     asked[name] = {rows, cols};
     return ConstTensor(data_, DType::kF32, rows, cols, cols);
   }
+  std::vector<std::string> unused() const override { return left_over; }
+  std::vector<std::string> left_over;
   std::map<std::string, std::pair<int64_t, int64_t>> asked;
 
  private:
@@ -82,6 +84,19 @@ TEST(DecoderWeights, NamesWhatIsMissing) {
                            "model.layers.1.mlp.up_proj.bias", "model.layers.1.post_attention_layernorm.weight"}) {
     EXPECT_THAT(problem_of(config, name), HasSubstr(name));
   }
+}
+
+// config.json of another model: what it does not reach would be left out in silence.
+TEST(DecoderWeights, LayersBeyondTheConfigurationAreRefused) {
+  FakeSource source;
+  source.left_over = {"model.layers.10.mlp.up_proj.weight", "model.layers.2.mlp.up_proj.weight"};
+  const auto weights = load_decoder_weights(small(), source, {});
+  ASSERT_FALSE(weights.ok());
+  EXPECT_THAT(std::string(weights.status().message()),
+              testing::AllOf(HasSubstr("11 layers"), HasSubstr("num_hidden_layers = 2")));
+  source.left_over = {"model.layers.1.self_attn.rotary_emb.inv_freq", "model.layers.1.self_attn.q_proj.bias", "other",
+                      "model.layersx", "model.layers.9"};
+  EXPECT_TRUE(load_decoder_weights(small(), source, {}).ok());
 }
 
 TEST(DecoderWeights, ShardsKeepTheirPart) {

@@ -34,6 +34,16 @@ TEST(Checkpoint, SingleFileInPlace) {
   EXPECT_EQ(static_cast<const unsigned char*>(w->data)[5], 5);
 }
 
+TEST(Checkpoint, SaysWhatNobodyAskedFor) {
+  TempFolder folder;
+  folder.write("model.safetensors", one_tensor("w"));
+  auto checkpoint = Checkpoint::open(folder.path());
+  ASSERT_TRUE(checkpoint.ok());
+  EXPECT_EQ((*checkpoint)->unused(), std::vector<std::string>{"w"});
+  ASSERT_TRUE((*checkpoint)->get("w", 2, 3).ok());
+  EXPECT_TRUE((*checkpoint)->unused().empty());
+}
+
 TEST(Checkpoint, UnalignedDataIsCopied) {
   TempFolder folder;
   for (int spaces = 0; spaces < 4; ++spaces) {
