@@ -31,6 +31,9 @@ class Device {
   virtual KernelError copy_to_device(void* device, const void* host, size_t bytes) = 0;
   virtual KernelError copy_to_host(void* host, const void* device, size_t bytes) = 0;
   virtual KernelError synchronize() = 0;
+
+  // The device's own words for its first failure; empty where there was none or there are none.
+  virtual std::string error_text() const { return ""; }
 };
 
 }  // namespace assay

@@ -14,7 +14,7 @@ namespace assay {
 
 // Scratch of the operations of one stream. What take() gave is valid until the next take() on the same workspace: the
 // operations of a stream run one after another, so they may share it. An operation calls take() once, for all it needs.
-// Growing frees nothing that captured work may still point at: old memory goes with drop_outgrown().
+// Growing keeps the old memory: work that was captured or issued may still point at it.
 class Workspace {
  public:
   Workspace() = default;
@@ -22,17 +22,14 @@ class Workspace {
   Workspace& operator=(const Workspace&) = delete;
   ~Workspace();
 
-  // At least `bytes` bytes aligned to 256, their content unspecified. Never called for the first time with a size
-  // while a stream is captured: captured work has run once before. nullptr where there is no room.
+  // At least `bytes` bytes aligned to 256, their content unspecified; nullptr where there is no room. Does not grow
+  // while a stream is captured: what is captured has run once before.
   void* take(size_t bytes);
-  // Counts how often the memory moved. Work captured at another count points at outgrown memory.
-  uint64_t generation() const { return generation_; }
 
  private:
   static constexpr int kMaxOutgrown = 64;
   void* data_ = nullptr;
   size_t bytes_ = 0;
-  uint64_t generation_ = 0;
   void* outgrown_[kMaxOutgrown] = {};
   int num_outgrown_ = 0;
 };
