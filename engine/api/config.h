@@ -41,7 +41,9 @@ struct EngineConfig {
   std::optional<uint64_t> kv_seed;            // of the dither; none = secret, fresh at each start
   std::vector<int32_t> calibration_tokens;    // token ids of the calibration text; empty = pools that need it calibrate on a
                                               // seeded token sequence
-  bool calibration_files = false;  // use the calibration files beside the model, and keep the result of a pass there
+  // Files with the result of a calibration pass, beside the model. kUse: read them, and keep what a pass found. kReplace:
+  // make the one that counts for every later start from calibration_tokens; an error where it cannot be written.
+  enum class CalibrationFiles { kIgnore, kUse, kReplace } calibration_files = CalibrationFiles::kIgnore;
 };
 
 }  // namespace assay

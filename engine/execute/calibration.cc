@@ -100,12 +100,11 @@ absl::StatusOr<ChannelMoments> moments_from_files(const EngineConfig& config, co
   return last;
 }
 
-void keep_for_next_start(const EngineConfig& config, const ModelConfig& model, const ChannelMoments& moments) {
-  const auto origin = CalibrationOrigin::kStart;
+absl::Status keep(const EngineConfig& config, const ModelConfig& model, const ChannelMoments& moments,
+                  CalibrationOrigin origin) {
   const absl::StatusOr<CalibrationKey> key = calibration_key(config, pass_tokens(config, model.vocab_size), origin);
-  if (!key.ok()) return;
-  const absl::Status written = write_calibration(calibration_path(config.model_dir, origin), *key, moments);
-  if (!written.ok()) spdlog::debug("the calibration is not kept: {}", std::string(written.message()));
+  if (!key.ok()) return key.status();
+  return write_calibration(calibration_path(config.model_dir, origin), *key, moments);
 }
 
 }  // namespace
@@ -196,20 +195,22 @@ PoolCalibration pool_calibration_of(const ChannelMoments& moments, int32_t head_
           scales_of(moments.key_amax), scales_of(moments.value_amax)};
 }
 
-absl::StatusOr<ChannelMoments> measure_for(const EngineConfig& config, const ModelConfig& model, DecoderModel& decoder,
-                                           Device& device) {
-  return measure_moments(pass_tokens(config, model.vocab_size), config.max_model_len, model, decoder, device);
-}
-
 absl::StatusOr<PoolCalibration> calibrate_pool(const EngineConfig& config, const ModelConfig& model,
                                                DecoderModel& decoder, Device& device) {
-  const bool files = config.calibration_files && !config.dummy_weights;
-  absl::StatusOr<ChannelMoments> moments = absl::NotFoundError("not asked for");
-  if (files) moments = moments_from_files(config, model);
+  using Files = EngineConfig::CalibrationFiles;
+  const Files files = config.dummy_weights ? Files::kIgnore : config.calibration_files;
+  absl::StatusOr<ChannelMoments> moments = absl::NotFoundError("not looked for");
+  if (files == Files::kUse) moments = moments_from_files(config, model);
   if (!moments.ok()) {
-    moments = measure_for(config, model, decoder, device);
+    moments = measure_moments(pass_tokens(config, model.vocab_size), config.max_model_len, model, decoder, device);
     if (!moments.ok()) return moments.status();
-    if (files) keep_for_next_start(config, model, *moments);
+    if (files == Files::kReplace) {
+      if (absl::Status kept = keep(config, model, *moments, CalibrationOrigin::kOperator); !kept.ok()) return kept;
+    }
+    if (files == Files::kUse) {
+      const absl::Status kept = keep(config, model, *moments, CalibrationOrigin::kStart);
+      if (!kept.ok()) spdlog::debug("the calibration is not kept: {}", std::string(kept.message()));
+    }
   }
   return pool_calibration_of(*moments, model.head_dim, config.kv_outlier_pairs);
 }

@@ -1,4 +1,5 @@
-// One pass over a text at start: how large q, k and v are, channel by channel, and what a compressed pool makes of that.
+// One pass over a text at start: how large q, k and v are, channel by channel, and what a compressed pool makes of
+// that.
 //
 // The pass runs on an exact pool, so its result depends on the model, the tokens and nothing else (not on threads,
 // chunks or ranks). A poor text only loosens bounds, it never breaks one. Threads: one caller. Errors: Internal or
@@ -25,8 +26,8 @@ struct ChannelMoments {
 // What the pools take from it.
 struct PoolCalibration {
   std::vector<float> lambda;           // balance of keys, [layer][KV head][head_dim]: finite, positive
-  std::vector<int32_t> outlier_pairs;  // bypassed rotary pairs, [layer][KV head][m], ascending; pair p is channels p and
-                                       // p + head_dim / 2
+  std::vector<int32_t> outlier_pairs;  // bypassed rotary pairs, [layer][KV head][m], ascending; pair p is channels p
+                                       // and p + head_dim / 2
   // Steps of static eight-bit levels, [layer][KV head]: the largest magnitude / 127; finite, positive. 1 where the text
   // had zeros only.
   std::vector<float> key_scale, value_scale;
@@ -50,14 +51,12 @@ std::vector<int32_t> outlier_pairs_of(const ChannelMoments& moments, int32_t hea
 // All of PoolCalibration, `outlier_pairs` pairs a head.
 PoolCalibration pool_calibration_of(const ChannelMoments& moments, int32_t head_dim, int32_t outlier_pairs);
 
-// For `config` as resolved, with its kv_outlier_pairs. With config.calibration_files: from the file of `assay calibrate`
-// beside the model, else from the file that an earlier start left there (same model, same tokens), else from a pass over
-// config.calibration_tokens, kept beside the model where it can be written. A file that cannot be used is a warning.
+// For `config` as resolved, with its kv_outlier_pairs. kIgnore and dummy weights: a pass over
+// config.calibration_tokens. kUse: from the file of `assay calibrate` beside the model, else from the file that an
+// earlier start left there (same model, same tokens), else from a pass, kept beside the model where it can be written;
+// a file that cannot be used is a warning. kReplace: a pass, written as the file of `assay calibrate`; PermissionDenied
+// or Internal where it cannot be.
 absl::StatusOr<PoolCalibration> calibrate_pool(const EngineConfig& config, const ModelConfig& model,
                                                DecoderModel& decoder, Device& device);
-
-// A pass over config.calibration_tokens (the default ones where there are none), whatever files there are.
-absl::StatusOr<ChannelMoments> measure_for(const EngineConfig& config, const ModelConfig& model, DecoderModel& decoder,
-                                           Device& device);
 
 }  // namespace assay

@@ -1,7 +1,7 @@
 // The result of a calibration pass as a file beside the model.
 //
-// Two files: what `assay calibrate` made from the operator's own text, valid for the model; and what a start kept for the
-// next one, valid for the model, the tokens and the context length of the pass. Which model it is, is read off
+// Two files: what `assay calibrate` made from the operator's own text, valid for the model; and what a start kept for
+// the next one, valid for the model, the tokens and the context length of the pass. Which model it is, is read off
 // config.json and samples of the weight files: an identity, not a checksum, since moments of another model only loosen
 // bounds. Everything in a file is checked before it is used.
 //
@@ -34,7 +34,8 @@ absl::StatusOr<CalibrationKey> calibration_key(const EngineConfig& config, const
 absl::StatusOr<ChannelMoments> read_calibration(const std::string& path, const CalibrationKey& key,
                                                 const ModelConfig& model);
 
-// Replaces the file as a whole. PermissionDenied where the folder may not be written (no write bit counts for everyone).
+// Replaces the file as a whole. PermissionDenied where the folder may not be written (no write bit counts for
+// everyone).
 absl::Status write_calibration(const std::string& path, const CalibrationKey& key, const ChannelMoments& moments);
 
 }  // namespace assay

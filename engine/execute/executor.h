@@ -5,7 +5,9 @@
 // unhealthy.
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <span>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -13,9 +15,13 @@
 #include "engine/api/config.h"
 #include "engine/api/model_info.h"
 #include "engine/plan/step.h"
-#include "kernels/kv/meter.h"
+#include "kernels/kv/fold_cell.h"
 
 namespace assay {
+
+// `rows` [num_metered] and `verdicts` [num_metered][num_heads] of one layer, valid during the call.
+using CellObserver = std::function<void(int32_t layer, std::span<const kv::MeteredRow> rows,
+                                        std::span<const kv::CellVerdict> verdicts)>;
 
 class Executor {
  public:
@@ -27,6 +33,10 @@ class Executor {
   // Copies the tallies out, [layer][query head], and restarts those that count since the last copy. Empty for pools without a
   // meter. Call between steps, at leisure (seconds).
   virtual std::vector<kv::HeadMeter> read_head_meters() { return {}; }
+
+  // From now on `observer` sees every metered cell of a step, layer by layer, on the caller's thread. Slow: for measuring, not
+  // for serving. Empty = none. Pools without a meter never call it.
+  virtual void observe_cells(CellObserver) {}
 };
 
 // Loads the model and allocates the pool. `config` gets every default resolved (max_model_len, threads, memory, ...).

@@ -1,10 +1,12 @@
 #include "engine/execute/model_executor.h"
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "engine/execute/calibration.h"
+#include "engine/execute/cell_copier.h"
 #include "engine/execute/machine.h"
 #include "engine/weights/checkpoint.h"
 #include "engine/weights/dummy_weights.h"
@@ -108,12 +110,9 @@ absl::StatusOr<PoolTransform> ModelExecutor::pool_transform(const EngineConfig& 
     kv::rotation_signs(config_.head_dim, transform.signs.data());
   }
   if (!config.kv_balance) return transform;
-  const std::vector<int32_t> tokens =
-      config.calibration_tokens.empty() ? default_calibration_tokens(config_.vocab_size) : config.calibration_tokens;
-  const absl::StatusOr<ChannelMoments> moments =
-      measure_moments(tokens, config.max_model_len, config_, *decoder_, *device_);
-  if (!moments.ok()) return moments.status();
-  transform.lambda = balance_of(*moments, config_.head_dim);
+  absl::StatusOr<PoolCalibration> calibration = calibrate_pool(config, config_, *decoder_, *device_);
+  if (!calibration.ok()) return calibration.status();
+  transform.lambda = std::move(calibration->lambda);
   return transform;
 }
 
@@ -155,7 +154,10 @@ absl::StatusOr<StepResult> ModelExecutor::execute(const StepPlan& plan) {
                            pool_.view().num_pages};
   if (absl::Status status = batch_.stage(plan, limits, jobs.rows(), *device_); !status.ok()) return status;
   if (absl::Status status = meter_.stage(plan, *device_); !status.ok()) return status;
-  decoder_->forward(batch_.view(), pool_.view(), meter_.view());
+  std::optional<CellCopier> copier;
+  if (cell_observer_) copier.emplace(meter_.view(), *device_, cell_observer_);
+  decoder_->forward(batch_.view(), pool_.view(), meter_.view(), copier ? &*copier : nullptr);
+  if (copier && copier->finish() != KernelError::kOk) return absl::InternalError("the meter cannot be read");
   StepResult result;
   result.slices.resize(plan.slices.size());
   const size_t block = static_cast<size_t>(decoder_->max_logit_rows());

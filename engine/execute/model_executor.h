@@ -27,6 +27,7 @@ class ModelExecutor final : public Executor {
   const ModelInfo& model() const override { return model_info_; }
   const PoolInfo& pool() const override { return pool_info_; }
   std::vector<kv::HeadMeter> read_head_meters() override;
+  void observe_cells(CellObserver observer) override { cell_observer_ = std::move(observer); }
 
  private:
   absl::Status load_weights(const EngineConfig& config);
@@ -48,6 +49,7 @@ class ModelExecutor final : public Executor {
   std::unique_ptr<DecoderModel> decoder_;
   StepBatch batch_;
   StepMeter meter_;
+  CellObserver cell_observer_;
   ModelInfo model_info_;
   PoolInfo pool_info_;
 };
