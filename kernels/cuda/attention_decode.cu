@@ -1,15 +1,14 @@
-#include "kernels/cuda/attention_decode.h"
-
 #include <cmath>
 #include <cstdlib>
 
+#include "kernels/cuda/attention_decode.h"
 #include "kernels/cuda/decode_kernel.cuh"
 
 namespace assay {
 namespace {
 
-// Largest relative error of a weight that multiplies values: its rounding to a half; what is too small for a normal half,
-// the power of two and the accumulators are far inside the rest.
+// Largest relative error of a weight that multiplies values: its rounding to a half; what is too small for a normal
+// half, the power of two and the accumulators are far inside the rest.
 constexpr float kWeightRounding = 0x1p-11f + 0x1p-15f;
 
 // ---- Merging the pieces of a head, the sequence's own row, and the way back to the model's channels

@@ -4,9 +4,9 @@
 // piece; records arrive by bulk copies in a ring that belongs to the warp, and the requests run ahead across pieces, so
 // memory never waits for the start of the next one. There is no block-wide barrier in the loop over tiles.
 //
-// Meter: sums of p (u - 1), p (u - 1)^2 and p rho (bounds.h) beside those of p; the largest witness. Weights are halves:
-// they and the scale of V are kept normal by a power of two that follows the largest scale seen (`lift`), so what
-// rounds to zero is below 2^-40 of it.
+// Meter: sums of p (u - 1), p (u - 1)^2 and p rho (bounds.h) beside those of p; the largest witness. Weights are
+// halves: they and the scale of V are kept normal by a power of two that follows the largest scale seen (`lift`), so
+// what rounds to zero is below 2^-40 of it.
 #pragma once
 
 #include "kernels/cuda/attention_decode.h"
@@ -62,11 +62,10 @@ struct DecodePiece {
   }
 };
 
-// What a head's scores and radii are multiplied by.
+// What a head's scores and witnesses are multiplied by.
 struct HeadFactors {
-  float score;        // to logits in base 2
-  float radius;       // of the witness, natural
-  float radius_log2;  // the same in base 2
+  float score;   // to logits in base 2
+  float radius;  // to radii in base 2
 };
 
 template <class Pool, int kStages>
@@ -227,7 +226,7 @@ __device__ __forceinline__ HeadFactors store_transformed_query(const DecodeParam
     low[lane_id() * n + i] = __half_as_ushort(__float2half_rn(x - __half2float(upper)));
   }
   const float radius = kv::witness_factor(p.softmax_scale, norm, kv::transform_margins(t));
-  return {p.softmax_scale * kLog2E / scale, radius, radius * kLog2E};
+  return {p.softmax_scale * kLog2E / scale, radius * kLog2E};
 }
 
 template <class Pool, class Shared>
@@ -235,7 +234,7 @@ __device__ __forceinline__ void prepare_queries(const DecodeParams& p, const Dec
   constexpr int D = Pool::kDim, n = WarpRow<D>::kCount;
   const int kv_head = piece.lane / p.shape.lanes_per_head, first_head = p.shape.first_head(piece.lane);
   for (int h = threadIdx.x / 32; h < kLaneHeads; h += kDecodeWarps) {
-    HeadFactors factors{0.0f, 0.0f, 0.0f};
+    HeadFactors factors{0.0f, 0.0f};
     if (h < p.shape.heads_of(piece.lane)) {
       const int64_t at = piece.sequence * p.row_stride + static_cast<int64_t>(first_head + h) * D;
       const WarpRow<D> row = load_row<D>(p.qkv_dtype, p.qkv, at);
@@ -291,7 +290,7 @@ struct WarpState {
       largest_scale = groups_max(largest_scale);
       if (largest_scale > scale_bound) {
         const uint32_t exponent = (__float_as_uint(largest_scale) >> 23) + 1;
-        scale_bound = __uint_as_float(exponent << 23);  // the power of two above it
+        scale_bound = __uint_as_float(exponent << 23);                          // the power of two above it
         const float new_lift = __uint_as_float((254u - exponent + 15u) << 23);  // 2^15 / scale_bound
         shrink = new_lift / lift;
         lift = new_lift;
@@ -317,8 +316,8 @@ struct WarpState {
   // Adds token `t` (0: group, 1: group + 8) to the meter's sums. p: its weights.
   __device__ __forceinline__ void add_radius(float p0, float p1, float witness, float rho,
                                              const HeadFactors (&factors)[2]) {
-    const float growth0 = exp2_fast(factors[0].radius_log2 * witness) - 1.0f;
-    const float growth1 = exp2_fast(factors[1].radius_log2 * witness) - 1.0f;
+    const float growth0 = exp2_fast(factors[0].radius * witness) - 1.0f;
+    const float growth1 = exp2_fast(factors[1].radius * witness) - 1.0f;
     const float product0 = p0 * growth0, product1 = p1 * growth1;
     b1[0] += product0;
     b1[1] += product1;
@@ -393,7 +392,7 @@ struct WarpState {
       sums.b1 = groups_sum(b1[x]);
       sums.b2 = groups_sum(b2[x]);
       sums.value_error = groups_sum(value_error[x]);
-      sums.radius_max = factors.radius * groups_max(witness_max);
+      sums.radius_max = factors.radius * kLn2 * (1.0f + 0x1p-22f) * groups_max(witness_max);
     }
     return sums;
   }
@@ -437,9 +436,9 @@ __device__ __forceinline__ void store_piece(const DecodeParams& p, const DecodeP
   }
   const float factor[2] = {share(state.max[0], max[0]) / state.lift, share(state.max[1], max[1]) / state.lift};
   const int heads = p.shape.heads_of(piece.lane);
-  const int64_t first = static_cast<int64_t>(DecodeCut::piece(
-                            blockIdx.x, piece.sequence * p.shape.lanes() + piece.lane)) *
-                        p.shape.heads_per_lane;
+  const int64_t first =
+      static_cast<int64_t>(DecodeCut::piece(blockIdx.x, piece.sequence * p.shape.lanes() + piece.lane)) *
+      p.shape.heads_per_lane;
 #pragma unroll
   for (int turn = kDecodeWarps - 1; turn >= 0; --turn) {
     if (warp == turn) {

@@ -51,9 +51,7 @@ struct DecodeShape {
   }
   __host__ __device__ int max_pieces() const { return max_blocks + num_sequences * lanes(); }
   __device__ int stored_tokens(int position) const { return position + (own_row_stored ? 1 : 0); }
-  __device__ int tiles_of(int position) const {
-    return (stored_tokens(position) + kTileTokens - 1) / kTileTokens;
-  }
+  __device__ int tiles_of(int position) const { return (stored_tokens(position) + kTileTokens - 1) / kTileTokens; }
 };
 
 // The cut of `tiles` tiles into ranges. Empty: no block has work.

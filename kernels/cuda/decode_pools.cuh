@@ -1,6 +1,6 @@
 // What a decode warp does with one 16-token record of a pool: scores of up to 8 query heads, and their weighted sum of
-// values. Fragments: K and V^T are the A operand (rows = tokens, channels), heads the columns; lane (group, place) holds
-// tokens group and group + 8 of heads 2 place and 2 place + 1.
+// values. Fragments: K and V^T are the A operand (rows = tokens, channels), heads the columns; lane (group, place)
+// holds tokens group and group + 8 of heads 2 place and 2 place + 1.
 #pragma once
 
 #include "kernels/cuda/tensor_core.cuh"
@@ -78,7 +78,9 @@ struct CertifiedTiles {
   }
 
   // Channel of out[tile][i] in lane group `group`.
-  static __device__ __forceinline__ int channel(int tile, int i, int group) { return tile * 16 + group + i / 2 * 8; }
+  static __device__ __forceinline__ int channel(int tile, int i, int group) {
+    return tile * 16 + group + i / 2 * 8;
+  }
 
   static __device__ __forceinline__ float half_at(const uint8_t* record, int64_t offset, int index) {
     return __half2float(reinterpret_cast<const __half*>(record + offset)[index]);

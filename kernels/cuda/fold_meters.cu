@@ -1,10 +1,11 @@
 // Labels the cells of a layer and counts them: a block per head for the tallies since start, a warp per sequence for
-// those of the step. Integers and maxima, so the order does not matter; the sums of bounds go over lanes in a fixed tree.
+// those of the step. Integers and maxima, so the order does not matter; the sums of bounds go over lanes in a fixed
+// tree.
+#include <utility>
+
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/tensor_core.cuh"
-
-#include <utility>
 
 namespace assay {
 namespace {

@@ -1,6 +1,6 @@
-// Writes K and V of the batch's rows into the cache. Exact pool: a block turns 16 rows of one KV head. Compressed pools:
-// a warp transforms, encodes and places one row; its bytes are those of the CPU (the bounds beside them may differ by
-// the order of their sums, which their margins cover).
+// Writes K and V of the batch's rows into the cache. Exact pool: a block turns 16 rows of one KV head. Compressed
+// pools: a warp transforms, encodes and places one row; its bytes are those of the CPU (the bounds beside them may
+// differ by the order of their sums, which their margins cover).
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/warp_row.cuh"
@@ -54,8 +54,8 @@ __global__ void __launch_bounds__(kBlockThreads) write_exact_kernel(const __grid
   const int rows = min(kTileTokens, p.num_tokens - first);
   if (threadIdx.x < rows) {
     const int row = first + threadIdx.x, position = p.positions[row];
-    records[threadIdx.x] = reinterpret_cast<uint16_t*>(
-        p.cache.record_of(p.layer, p.pages_of(p.sequences[row]), kv_head, position));
+    records[threadIdx.x] =
+        reinterpret_cast<uint16_t*>(p.cache.record_of(p.layer, p.pages_of(p.sequences[row]), kv_head, position));
     slots[threadIdx.x] = position % kTileTokens;
   }
   let_next_start();
@@ -144,8 +144,8 @@ __device__ __forceinline__ uint16_t norm_down(const WarpRow<D>& row) {
 
 // The first row of the batch in a page looks after the page's largest |v|, for all rows that follow it there.
 template <int D>
-__device__ __forceinline__ void keep_value_norm(const WriteParams& p, int row, int position, int sequence,
-                                                int kv_head, int page) {
+__device__ __forceinline__ void keep_value_norm(const WriteParams& p, int row, int position, int sequence, int kv_head,
+                                                int page) {
   const int page_tokens = p.cache.page_tokens;
   if (row != p.first_row[sequence] && position % page_tokens != 0) return;
   const int end = min(p.first_row[sequence + 1], row + page_tokens - position % page_tokens);
@@ -205,9 +205,18 @@ __global__ void __launch_bounds__(kBlockThreads) write_certified_kernel(const __
 
 void launch_kv_write(CudaContext& context, int32_t layer, const BatchView& batch, const AttentionShape& shape,
                      ConstTensor qkv, const PagedKvView& cache) {
-  const WriteParams p{cache,     batch.positions,  batch.sequences, batch.first_row, batch.page_table,
-                      batch.page_table_stride,     batch.num_tokens, shape.num_heads, layer,
-                      qkv.data,  qkv.dtype,        qkv.row_stride};
+  const WriteParams p{cache,
+                      batch.positions,
+                      batch.sequences,
+                      batch.first_row,
+                      batch.page_table,
+                      batch.page_table_stride,
+                      batch.num_tokens,
+                      shape.num_heads,
+                      layer,
+                      qkv.data,
+                      qkv.dtype,
+                      qkv.row_stride};
   if (!is_compressed(cache.format)) {
     const dim3 grid((batch.num_tokens + kTileTokens - 1) / kTileTokens, shape.num_kv_heads);
     return launch_dependent(context, write_exact_kernel, grid, dim3(kBlockThreads), 0, p);
