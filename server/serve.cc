@@ -72,6 +72,10 @@ ServeConfig resolved_config(const ServeConfig& config, const EngineConfig& engin
   resolved.max_model_len = engine.max_model_len;
   resolved.max_num_batched_tokens = engine.max_num_batched_tokens;
   resolved.kv_cache_memory.bytes = engine.kv_cache_memory_bytes;
+  resolved.kv_gate = engine.kv_gate;
+  resolved.kv_backing = engine.kv_backing;
+  resolved.kv_backing_memory.bytes = engine.kv_backing_memory_bytes;
+  if (engine.kv_repair_cache_memory_bytes) resolved.kv_repair_cache_memory = ByteSize{*engine.kv_repair_cache_memory_bytes};
   return resolved;
 }
 
@@ -155,7 +159,7 @@ class ServeCommand {
     options.max_streams = config_.max_connections;
     rpc::ServerHooks hooks;
     hooks.authorize = [keys = http::KeyRing(config_.api_keys)](std::string_view sent) { return keys.check(sent); };
-    hooks.on_call = [](const rpc::CallRecord& record) { log_call(record); };
+    hooks.on_call = [this](const rpc::CallRecord& record) { record_call(record); };
     auto server = rpc::Server::start(options, lifecycle_, std::move(hooks));
     if (!server.ok()) return server.status();
     grpc_server_ = std::move(*server);
@@ -187,6 +191,7 @@ class ServeCommand {
     }
     EngineConfig wanted = engine_config(config_);
     if (config_.kv_pool != "exact") wanted.calibration_tokens = (*tokenizer)->encode(calibration_text(), false);
+    wanted.calibration_files = EngineConfig::CalibrationFiles::kUse;
     if (config_.kv_seed) log_warning("--kv-seed is set: a known dither seed is for tests only");
     absl::StatusOr<std::unique_ptr<Engine>> engine = Engine::create(wanted);
     if (!engine.ok()) return engine.status();
@@ -196,7 +201,7 @@ class ServeCommand {
     log_info("configuration " + config_json(effective).dump(-1, ' ', false, Json::error_handler_t::replace));
     effective_.store(std::make_shared<const ServeConfig>(effective));
     metrics_.attach_engine([engine = engine_] { return engine->stats(); }, [engine = engine_] { return engine->meters(); },
-                           engine_->pool(), engine_->config());
+                           [engine = engine_] { return engine->gate(); }, engine_->pool(), engine_->config());
     lifecycle_.loaded(std::make_shared<TextService>(engine_, *tokenizer, chat_template, std::move(options), &metrics_));
     return absl::OkStatus();
   }
@@ -236,7 +241,8 @@ class ServeCommand {
     return server_->active_requests() + (grpc_server_ ? grpc_server_->active_calls() : 0);
   }
 
-  static void log_call(const rpc::CallRecord& record) {
+  void record_call(const rpc::CallRecord& record) {
+    metrics_.grpc_call({record.method, record.code, record.seconds});
     std::string line = fmt::format("call method={} code={} seconds={:.4f} {}", record.method, record.code, record.seconds,
                                    log_field("peer", record.peer));
     if (!record.request_id.empty()) line += " " + log_field("id", record.request_id);

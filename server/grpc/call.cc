@@ -17,6 +17,13 @@ absl::Status CallSite::authorize(const grpc::CallbackServerContext& context) con
   return hooks.authorize(std::string(found->second.data(), found->second.size()));
 }
 
+absl::Status left_status(const grpc::CallbackServerContext& context) {
+  if (context.deadline() <= std::chrono::system_clock::now()) {
+    return absl::DeadlineExceededError("the deadline of the call has passed");
+  }
+  return absl::CancelledError("the client has cancelled the call");
+}
+
 CallLog::CallLog(CallSite& site, const grpc::CallbackServerContext& context, const char* method) : site_(site) {
   ++site_.active_calls;
   record.method = method;

@@ -29,10 +29,14 @@ struct CallSite {
   const Lifecycle& lifecycle;
   const ServerHooks hooks;
   std::atomic<int> active_calls{0};
+  std::atomic<int> watchers{0};  // WatchMeters calls among them
   Executor workers{2};
   Executor large_worker{1};
   Executor streams{1};  // everything that happens to a Generate call after its admission, in order
 };
+
+// Why a call ends whose client is gone: its deadline has passed, or it was cancelled.
+absl::Status left_status(const grpc::CallbackServerContext& context);
 
 // Counts a call as active while it lives and makes its record.
 class CallLog {

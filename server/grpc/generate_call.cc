@@ -38,7 +38,7 @@ grpc::ServerWriteReactor<v1::GenerateResponse>* GenerateCall::start(CallSite& si
 }
 
 absl::StatusOr<std::unique_ptr<Generation>> GenerateCall::admit() {
-  if (left_) return left_status();
+  if (left_) return left_status(context_);
   if (absl::Status status = site_.authorize(context_); !status.ok()) return status;
   absl::StatusOr<std::shared_ptr<TextService>> service = site_.lifecycle.accepting();
   if (!service.ok()) return service.status();
@@ -85,7 +85,7 @@ void GenerateCall::wake() {
 // Writes the next message, or ends the call; nothing to do before admission, during a write, and after the end.
 void GenerateCall::advance() {
   if (generation_ == nullptr || writing_) return;
-  if (left_) return end(left_status());
+  if (left_) return end(left_status(context_));
   if (waiting_.empty()) take_events();
   if (!waiting_.empty()) {
     writing_ = true;
@@ -101,13 +101,6 @@ void GenerateCall::take_events() {
     waiting_.push_back(event_message(log_->record.request_id, event, generation_->tokenizer()));
   }
   if (!waiting_.empty() && generation_->done() && generation_->status().ok()) add_summary(*generation_, waiting_.back());
-}
-
-absl::Status GenerateCall::left_status() const {
-  if (context_.deadline() <= std::chrono::system_clock::now()) {
-    return absl::DeadlineExceededError("the deadline of the call has passed");
-  }
-  return absl::CancelledError("the client has cancelled the call");
 }
 
 void GenerateCall::end(absl::Status status) {

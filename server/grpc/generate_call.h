@@ -37,7 +37,6 @@ class GenerateCall final : public grpc::ServerWriteReactor<v1::GenerateResponse>
   void wake();
   void advance();
   void take_events();
-  absl::Status left_status() const;
   void end(absl::Status status);  // by value: it may be the generation's own
 
   CallSite& site_;

@@ -1,5 +1,7 @@
 #include "server/grpc/reply.h"
 
+#include <chrono>
+
 #include "server/service/status.h"
 
 namespace assay::rpc {
@@ -41,6 +43,15 @@ v1::CertificateWorst worst_message(const CertificateWorst& worst) {
   return message;
 }
 
+v1::CertificateGate gate_message(const CertificateGate& gate) {
+  v1::CertificateGate message;
+  message.set_refined(gate.refined);
+  message.set_paged(gate.paged);
+  message.set_whole_head(gate.whole_head);
+  message.set_whole_layer(gate.whole_layer);
+  return message;
+}
+
 v1::Certificate certificate_message(const CertificateReport& report) {
   v1::Certificate message;
   message.set_pool(report.pool);
@@ -58,7 +69,21 @@ v1::Certificate certificate_message(const CertificateReport& report) {
   *message.mutable_worst() = worst_message(report.worst);
   *message.mutable_worst_value() = worst_message(report.worst_value);
   message.set_backing(report.backing);
+  *message.mutable_gate() = gate_message(report.gate);
+  message.set_pages_in(report.gate.pages_in);
+  message.set_bytes_in(report.gate.bytes_in);
+  message.set_repair_cache_hits(report.gate.repair_cache_hits);
+  message.set_pages_not_backed(report.gate.pages_not_backed);
   return message;
+}
+
+void fill_cells(const HeadCells& cells, v1::HeadCells& message) {
+  message.set_metered(cells.metered);
+  message.set_over_tau(cells.over_tau);
+  message.set_saturated(cells.saturated);
+  message.set_overflow(cells.overflow);
+  message.set_tv_sum(cells.tv_sum);
+  message.set_value_sum(cells.value_sum);
 }
 
 }  // namespace
@@ -80,6 +105,25 @@ void add_summary(const Generation& generation, v1::GenerateResponse& message) {
   message.mutable_usage()->set_completion_tokens(static_cast<int32_t>(usage.completion_tokens));
   message.mutable_usage()->set_cached_tokens(static_cast<int32_t>(usage.cached_tokens));
   if (generation.certificate()) *message.mutable_certificate() = certificate_message(*generation.certificate());
+}
+
+v1::MeterSnapshot meter_message(const MeterSnapshot& snapshot, const PoolInfo& pool) {
+  v1::MeterSnapshot message;
+  message.set_time_s(std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count());
+  message.set_pool(pool.pool);
+  message.set_num_layers(snapshot.num_layers);
+  message.set_num_heads(snapshot.num_heads);
+  for (size_t i = 0; i < snapshot.heads.size(); ++i) {
+    const HeadSnapshot& head = snapshot.heads[i];
+    v1::HeadMeter& meter = *message.add_heads();
+    meter.set_layer(static_cast<int32_t>(i) / snapshot.num_heads);
+    meter.set_head(static_cast<int32_t>(i) % snapshot.num_heads);
+    fill_cells(head.cells[static_cast<size_t>(MeterPhase::kDecode)], *meter.mutable_decode());
+    fill_cells(head.cells[static_cast<size_t>(MeterPhase::kPrefill)], *meter.mutable_prefill());
+    meter.set_worst(head.worst);
+    meter.set_recent_worst(head.recent_worst);
+  }
+  return message;
 }
 
 grpc::Status grpc_status(const absl::Status& status) {

@@ -8,6 +8,7 @@
 #include <grpcpp/server_builder.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <fstream>
 #include <iterator>
 
@@ -16,6 +17,7 @@
 #include "server/grpc/generate_call.h"
 #include "server/grpc/reply.h"
 #include "server/grpc/request.h"
+#include "server/grpc/watch_call.h"
 
 namespace assay::rpc {
 namespace {
@@ -75,6 +77,11 @@ class InferenceService final : public v1::Inference::CallbackService {
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context, const v1::ListModelsRequest* request,
                                        v1::ListModelsResponse* response) override {
     return answer("ListModels", context, request, response, run_list_models);
+  }
+
+  grpc::ServerWriteReactor<v1::MeterSnapshot>* WatchMeters(grpc::CallbackServerContext* context,
+                                                           const v1::WatchMetersRequest* request) override {
+    return WatchCall::start(site_, *context, *request);
   }
 
  private:
@@ -188,7 +195,7 @@ class Server::Impl {
   }
 
   int port() const { return port_; }
-  int active_calls() const { return site_.active_calls; }
+  int active_calls() const { return std::max(0, site_.active_calls - site_.watchers); }
 
  private:
   CallSite site_;

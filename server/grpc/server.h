@@ -50,7 +50,7 @@ class Server {
   ~Server();  // stop()
 
   uint16_t port() const;
-  // Calls that are not done, health and reflection left out.
+  // Calls that are not done; health, reflection and those that only watch left out.
   int active_calls() const;
   // Health says SERVING exactly when `lifecycle` accepts requests; call it after each change.
   void refresh_health();

@@ -3,34 +3,19 @@
 #include <array>
 #include <limits>
 
+#include "server/ops/family.h"
+
 namespace assay {
 namespace {
 
 using prometheus::ClientMetric;
 using prometheus::MetricFamily;
 using prometheus::MetricType;
-using Labels = std::vector<ClientMetric::Label>;
-
-void add(MetricFamily& family, double value, Labels labels = {}) {
-  ClientMetric metric;
-  metric.label = std::move(labels);
-  (family.type == MetricType::Counter ? metric.counter.value : metric.gauge.value) = value;
-  family.metric.push_back(std::move(metric));
-}
-
-MetricFamily family(MetricType type, const char* name, const char* help) { return {name, help, type, {}}; }
-
-MetricFamily single(MetricType type, const char* name, const char* help, double value) {
-  MetricFamily result = family(type, name, help);
-  add(result, value);
-  return result;
-}
-
 MetricFamily finished_requests(const EngineStats& stats) {
   constexpr std::array<const char*, 4> kReasons{"stop", "length", "abort", "error"};
   MetricFamily result = family(MetricType::Counter, "assay_requests_total", "Finished sequences by reason");
   for (size_t i = 0; i < kReasons.size(); ++i) {
-    add(result, static_cast<double>(stats.finished_total[i]), {{"finish_reason", kReasons[i]}});
+    add_sample(result, static_cast<double>(stats.finished_total[i]), {{"finish_reason", kReasons[i]}});
   }
   return result;
 }
@@ -53,16 +38,16 @@ MetricFamily step_tokens(const EngineStats& stats) {
 
 MetricFamily pages(const EngineStats& stats) {
   MetricFamily result = family(MetricType::Gauge, "assay_kv_pages", "Pages of the KV cache by state");
-  add(result, static_cast<double>(stats.pages_in_use), {{"state", "in_use"}});
-  add(result, static_cast<double>(stats.pages_cached), {{"state", "cached"}});
-  add(result, static_cast<double>(stats.pages_total - stats.pages_in_use - stats.pages_cached), {{"state", "free"}});
+  add_sample(result, static_cast<double>(stats.pages_in_use), {{"state", "in_use"}});
+  add_sample(result, static_cast<double>(stats.pages_cached), {{"state", "cached"}});
+  add_sample(result, static_cast<double>(stats.pages_total - stats.pages_in_use - stats.pages_cached), {{"state", "free"}});
   return result;
 }
 
 MetricFamily kv_info(const PoolInfo& pool, const EngineConfig& config) {
   const bool metered = pool.has_meter();
   MetricFamily result = family(MetricType::Gauge, "assay_kv_info", "How the KV cache stores keys and values; always 1");
-  add(result, 1.0,
+  add_sample(result, 1.0,
       {{"pool", pool.pool}, {"dtype", pool.dtype}, {"granularity", pool.granularity}, {"scale_source", pool.scale_source},
        {"bytes_per_token_head", std::to_string(pool.bytes_per_token_head)},
        {"radius", metered ? config.kv_radius : "none"}, {"bound", metered ? config.kv_bound : "none"},
@@ -72,7 +57,7 @@ MetricFamily kv_info(const PoolInfo& pool, const EngineConfig& config) {
 
 MetricFamily cache_config(const PoolInfo& pool, const EngineConfig& config) {
   MetricFamily result = family(MetricType::Gauge, "assay_cache_config_info", "Configuration of the KV cache; always 1");
-  add(result, 1.0,
+  add_sample(result, 1.0,
       {{"block_size", std::to_string(pool.block_size)}, {"num_gpu_blocks", std::to_string(pool.num_pages)},
        {"cache_dtype", pool.dtype}, {"enable_prefix_caching", config.enable_prefix_caching ? "True" : "False"}});
   return result;

@@ -11,6 +11,7 @@
 #include "server/ops/aliases.h"
 #include "server/ops/engine_families.h"
 #include "server/ops/exposition.h"
+#include "server/ops/gate_families.h"
 #include "server/ops/meter_text.h"
 #include "server/ops/process_stats.h"
 
@@ -84,9 +85,17 @@ struct Metrics::Impl {
                                                                  .Help("Time to the end of an HTTP reply")
                                                                  .Register(registry);
 
-  mutable std::mutex mutex;  // the four below
+  prometheus::Family<prometheus::Counter>& grpc_requests =
+      prometheus::BuildCounter().Name("grpc_requests_total").Help("gRPC calls that ended").Register(registry);
+  prometheus::Family<prometheus::Histogram>& grpc_duration = prometheus::BuildHistogram()
+                                                                 .Name("grpc_request_duration_seconds")
+                                                                 .Help("Time to the end of a gRPC call")
+                                                                 .Register(registry);
+
+  mutable std::mutex mutex;  // what follows
   std::function<EngineStats()> stats;
   std::function<MeterSnapshot()> meters;
+  std::function<GateStats()> gate;
   PoolInfo pool;
   EngineConfig config;
 };
@@ -97,10 +106,11 @@ Metrics::Metrics(const std::string& model_name) : impl_(std::make_unique<Impl>(m
 Metrics::~Metrics() = default;
 
 void Metrics::attach_engine(std::function<EngineStats()> stats, std::function<MeterSnapshot()> meters,
-                            const PoolInfo& pool, const EngineConfig& config) {
+                            std::function<GateStats()> gate, const PoolInfo& pool, const EngineConfig& config) {
   const std::lock_guard lock(impl_->mutex);
   impl_->stats = std::move(stats);
   impl_->meters = std::move(meters);
+  impl_->gate = std::move(gate);
   impl_->pool = pool;
   impl_->config = config;
 }
@@ -141,6 +151,11 @@ void Metrics::http_request(const HttpObservation& observation) {
   impl_->http_duration.Add({{"handler", observation.route}}, kLatencyBuckets).Observe(observation.seconds);
 }
 
+void Metrics::grpc_call(const GrpcObservation& observation) {
+  impl_->grpc_requests.Add({{"method", observation.method}, {"code", observation.code}}).Increment();
+  impl_->grpc_duration.Add({{"method", observation.method}}, kLatencyBuckets).Observe(observation.seconds);
+}
+
 std::string Metrics::text(bool openmetrics) const {
   std::vector<prometheus::MetricFamily> families = impl_->registry.Collect();
   std::string meters;
@@ -148,6 +163,7 @@ std::string Metrics::text(bool openmetrics) const {
     const std::lock_guard lock(impl_->mutex);
     if (impl_->stats) {
       for (auto& family : engine_families(impl_->stats(), impl_->pool, impl_->config)) families.push_back(std::move(family));
+      for (auto& family : gate_families(impl_->gate(), impl_->pool.has_meter())) families.push_back(std::move(family));
       meters = meter_text(impl_->meters(), impl_->config.kv_telemetry == "heads", impl_->model_name, openmetrics);
     }
   }

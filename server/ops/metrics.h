@@ -9,6 +9,7 @@
 #include <string>
 
 #include "engine/api/config.h"
+#include "engine/api/gate.h"
 #include "engine/api/meters.h"
 #include "engine/api/model_info.h"
 #include "engine/api/stats.h"
@@ -23,14 +24,20 @@ struct HttpObservation {
   double seconds = 0.0;
 };
 
+struct GrpcObservation {
+  std::string method;  // bounded: a method of assay.v1.Inference
+  std::string code;    // OK, INVALID_ARGUMENT, ...
+  double seconds = 0.0;
+};
+
 class Metrics final : public RequestObserver {
  public:
   explicit Metrics(const std::string& model_name);
   ~Metrics() override;
 
-  // From now on a scrape shows the engine. Both functions must stay callable as long as this object lives.
-  void attach_engine(std::function<EngineStats()> stats, std::function<MeterSnapshot()> meters, const PoolInfo& pool,
-                     const EngineConfig& config);
+  // From now on a scrape shows the engine. The functions must stay callable as long as this object lives.
+  void attach_engine(std::function<EngineStats()> stats, std::function<MeterSnapshot()> meters,
+                     std::function<GateStats()> gate, const PoolInfo& pool, const EngineConfig& config);
 
   void admitted(const RequestParameters& parameters) override;
   void rejected(const std::string& reason) override;
@@ -39,6 +46,7 @@ class Metrics final : public RequestObserver {
   void sequence_finished(const SequenceReport& report) override;
   void request_finished(int32_t most_generated_tokens) override;
   void http_request(const HttpObservation& observation);
+  void grpc_call(const GrpcObservation& observation);
 
   // What /metrics answers.
   std::string text(bool openmetrics) const;

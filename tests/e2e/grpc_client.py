@@ -34,8 +34,8 @@ class GrpcClient:
         path, serialize, parse, request = self.call(method, **fields)
         return self.channel.unary_unary(path, serialize, parse)(request, timeout=timeout, metadata=metadata)
 
-    def stream(self, timeout=120, metadata=(), **fields):
-        path, serialize, parse, request = self.call("Generate", **fields)
+    def stream(self, timeout=120, metadata=(), method="Generate", **fields):
+        path, serialize, parse, request = self.call(method, **fields)
         return self.channel.unary_stream(path, serialize, parse)(request, timeout=timeout, metadata=metadata)
 
     def close(self):

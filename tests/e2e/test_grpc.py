@@ -321,3 +321,31 @@ def test_many_streams_cost_no_thread(random_folder):
         for call in calls:
             call.cancel()
         eventually(server.idle, 60)
+
+
+def test_watch_meters_says_what_metrics_say():
+    with GrpcServer(TINY, "--kv-pool", "certified") as server, GrpcClient(server.grpc_port) as client:
+        watch = client.stream(method="WatchMeters", interval_s=0.5)
+        model = server.get("/server_info").json()["model"]
+        first = next(watch)
+        assert (first.pool, first.num_layers, first.num_heads) == ("certified", model["layers"], model["heads"])
+        assert [(head.layer, head.head) for head in first.heads] == \
+            [(layer, head) for layer in range(model["layers"]) for head in range(model["heads"])]
+        before = sum(head.decode.metered for head in first.heads)
+        server.complete(PROMPT, max_tokens=60, ignore_eos=True)
+        next(snapshot for snapshot in watch if sum(head.decode.metered for head in snapshot.heads) > before)
+        eventually(server.idle)
+        next(watch)
+        last = next(watch)  # read after the last step
+        for head in last.heads:
+            labels = {"layer": head.layer, "head": head.head}
+            assert server.metric("assay_meter_cells_total", phase="decode", **labels) == head.decode.metered > 0
+            assert server.metric("assay_meter_worst", **labels) == pytest.approx(head.worst, abs=1e-6)
+            assert 0 <= head.recent_worst <= head.worst <= 1
+        watch.cancel()
+        eventually(lambda: server.metric("grpc_requests_total", method="WatchMeters", code="CANCELLED") == 1)
+
+
+def test_watch_meters_of_a_pool_without_one(client):
+    code, message = failure(lambda: client.stream(method="WatchMeters"))
+    assert code == grpc.StatusCode.FAILED_PRECONDITION and "exact pool has no meter" in message

@@ -5,6 +5,7 @@
 #include <grpcpp/create_channel.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <thread>
 
 #include "assay/v1/inference.grpc.pb.h"
@@ -257,6 +258,135 @@ TEST_F(GrpcServerTest, LargeMessagesAreRefused) {
   serve(says("x"), options);
   EXPECT_EQ(generate(prompt(std::string(2000, 'x'))).error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   EXPECT_TRUE(generate(prompt("x")).ok());
+}
+
+// Two layers of three heads; each head knows its number.
+MeterSnapshot numbered_meters() {
+  MeterSnapshot snapshot;
+  snapshot.num_layers = 2;
+  snapshot.num_heads = 3;
+  snapshot.heads.resize(6);
+  for (int64_t i = 0; i < 6; ++i) {
+    HeadSnapshot& head = snapshot.heads[i];
+    head.cells[0] = {.metered = 100 + i, .over_tau = 7, .saturated = 2, .overflow = 1, .tv_sum = 1.5, .value_sum = 0.5};
+    head.cells[1] = {.metered = 10 + i};
+    head.worst = 0.25;
+    head.recent_worst = 0.125;
+  }
+  return snapshot;
+}
+
+class WatchTest : public GrpcServerTest {
+ protected:
+  void serve_meters() {
+    serve(says("x"));
+    fixture_->engine->pool_.pool = "certified";
+    fixture_->engine->meters_value = numbered_meters();
+  }
+
+  using Reader = std::unique_ptr<grpc::ClientReader<v1::MeterSnapshot>>;
+  Reader watch(grpc::ClientContext& context, const v1::WatchMetersRequest& request = {}) {
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+    return stub_->WatchMeters(&context, request);
+  }
+
+  grpc::Status refusal(const v1::WatchMetersRequest& request = {}) {
+    grpc::ClientContext context;
+    const Reader reader = watch(context, request);
+    v1::MeterSnapshot message;
+    EXPECT_FALSE(reader->Read(&message));
+    return reader->Finish();
+  }
+};
+
+TEST_F(WatchTest, SendsEveryHeadAsOftenAsAskedFor) {
+  serve_meters();
+  v1::WatchMetersRequest request;
+  request.set_interval_s(0.5);
+  request.set_max_snapshots(3);
+  grpc::ClientContext context;
+  const auto start = std::chrono::steady_clock::now();
+  const Reader reader = watch(context, request);
+  std::vector<v1::MeterSnapshot> seen;
+  for (v1::MeterSnapshot message; reader->Read(&message);) seen.push_back(message);
+  ASSERT_TRUE(reader->Finish().ok());
+  EXPECT_GE(std::chrono::steady_clock::now() - start, std::chrono::milliseconds(950));
+  ASSERT_EQ(seen.size(), 3u);
+  EXPECT_GT(seen[2].time_s(), seen[0].time_s() + 0.9);
+  ASSERT_EQ(seen[0].heads_size(), 6);
+  EXPECT_EQ(seen[0].pool(), "certified");
+  const v1::HeadMeter& head = seen[0].heads(4);
+  EXPECT_EQ(head.layer(), 1);
+  EXPECT_EQ(head.head(), 1);
+  EXPECT_EQ(head.decode().metered(), 104);
+  EXPECT_EQ(head.decode().overflow(), 1);
+  EXPECT_EQ(head.decode().tv_sum(), 1.5);
+  EXPECT_EQ(head.prefill().metered(), 14);
+  EXPECT_EQ(head.worst(), 0.25);
+  EXPECT_EQ(head.recent_worst(), 0.125);
+  ASSERT_TRUE(eventually([&] { return records().size() == 1; }));
+  EXPECT_EQ(records()[0].method, "WatchMeters");
+  EXPECT_EQ(records()[0].fields, "snapshots=3");
+}
+
+TEST_F(WatchTest, SaysWhyThereIsNothingToWatch) {
+  serve_meters();
+  v1::WatchMetersRequest request;
+  request.set_interval_s(0.1);
+  EXPECT_THAT(refusal(request).error_message(), ::testing::HasSubstr("interval_s must be from 0.5 to 3600, got 0.1"));
+  request.set_interval_s(std::numeric_limits<double>::quiet_NaN());
+  EXPECT_EQ(refusal(request).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  request.set_interval_s(1.0);
+  request.set_max_snapshots(0);
+  EXPECT_EQ(refusal(request).error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+  request.set_max_snapshots(1);
+  request.set_model("other");
+  EXPECT_EQ(refusal(request).error_code(), grpc::StatusCode::NOT_FOUND);
+  fixture_->engine->config_.kv_telemetry = "off";
+  EXPECT_EQ(refusal().error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+  fixture_->engine->config_.kv_telemetry = "heads";
+  fixture_->engine->pool_.pool = "exact";
+  EXPECT_THAT(refusal().error_message(), ::testing::HasSubstr("the exact pool has no meter"));
+  key_ = "Bearer k";
+  EXPECT_EQ(refusal().error_code(), grpc::StatusCode::UNAUTHENTICATED);
+}
+
+TEST_F(WatchTest, AreBoundedAndGoWhenTheClientGoes) {
+  serve_meters();
+  std::vector<std::pair<std::unique_ptr<grpc::ClientContext>, Reader>> watches;
+  v1::MeterSnapshot message;
+  for (int i = 0; i < 16; ++i) {
+    watches.emplace_back(std::make_unique<grpc::ClientContext>(), nullptr);
+    watches.back().second = watch(*watches.back().first);
+    ASSERT_TRUE(watches.back().second->Read(&message));
+  }
+  EXPECT_EQ(refusal().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
+  EXPECT_EQ(server_->active_calls(), 0);  // nobody waits for watchers
+  watches[3].first->TryCancel();
+  EXPECT_EQ(watches[3].second->Finish().error_code(), grpc::StatusCode::CANCELLED);
+  v1::WatchMetersRequest once;
+  once.set_max_snapshots(1);
+  EXPECT_TRUE(eventually([&] {
+    grpc::ClientContext context;
+    const Reader reader = watch(context, once);
+    return reader->Read(&message) && reader->Finish().ok();
+  }));
+  for (auto& [context, reader] : watches) context->TryCancel();
+  EXPECT_TRUE(eventually([&] { return records().size() >= 18; }));
+}
+
+TEST_F(WatchTest, EndWithTheServer) {
+  serve_meters();
+  grpc::ClientContext drained, stopped;
+  v1::WatchMetersRequest slow;
+  slow.set_interval_s(3600);
+  const Reader first = watch(drained, slow);
+  v1::MeterSnapshot message;
+  ASSERT_TRUE(first->Read(&message));
+  lifecycle_.drain();
+  EXPECT_FALSE(first->Read(&message));
+  EXPECT_EQ(first->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
+  server_->stop();
 }
 
 }  // namespace

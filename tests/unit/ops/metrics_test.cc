@@ -47,7 +47,7 @@ TEST(Metrics, AliasesHaveTheSameValues) {
   stats.step_tokens[0] = 2;
   stats.step_tokens.back() = 1;
   stats.step_tokens_sum = 9002;
-  metrics.attach_engine([stats] { return stats; }, [] { return MeterSnapshot{}; }, PoolInfo{}, EngineConfig{});
+  metrics.attach_engine([stats] { return stats; }, [] { return MeterSnapshot{}; }, [] { return GateStats{}; }, PoolInfo{}, EngineConfig{});
   const std::string text = metrics.text(false);
   EXPECT_EQ(sample(text, "assay_num_requests_running{model_name=\"tiny\"}"), "3");
   EXPECT_EQ(sample(text, "vllm:num_requests_running{model_name=\"tiny\",engine=\"0\"}"), "3");
@@ -90,6 +90,17 @@ TEST(Metrics, MethodsAreNotTheClientsChoice) {
   EXPECT_EQ(text.find("BREW"), std::string::npos);
 }
 
+TEST(Metrics, CallsHaveNamesOfTheirOwn) {
+  Metrics metrics("m");
+  metrics.grpc_call({"Generate", "OK", 0.2});
+  metrics.grpc_call({"Generate", "CANCELLED", 3.0});
+  metrics.grpc_call({"Generate", "OK", 0.2});
+  const std::string text = metrics.text(false);
+  EXPECT_EQ(sample(text, "grpc_requests_total{code=\"OK\",method=\"Generate\"}"), "2");
+  EXPECT_EQ(sample(text, "grpc_requests_total{code=\"CANCELLED\",method=\"Generate\"}"), "1");
+  EXPECT_EQ(sample(text, "grpc_request_duration_seconds_count{method=\"Generate\"}"), "3");
+}
+
 TEST(Metrics, LabelValuesAreEscaped) {
   const std::string text = Metrics("a\"b\\c\nd").text(false);
   EXPECT_NE(text.find("model_name=\"a\\\"b\\\\c\\nd\""), std::string::npos);
@@ -123,7 +134,7 @@ void attach(Metrics& metrics, const MeterSnapshot& snapshot, const std::string& 
   pool.bytes_per_token_head = 264;
   EngineConfig config;
   config.kv_telemetry = telemetry;
-  metrics.attach_engine([] { return EngineStats{}; }, [snapshot] { return snapshot; }, pool, config);
+  metrics.attach_engine([] { return EngineStats{}; }, [snapshot] { return snapshot; }, [] { return GateStats{}; }, pool, config);
 }
 
 TEST(Metrics, MeterOfEachHead) {

@@ -186,6 +186,7 @@ class FakeEngine final : public Engine {
   void drain() override { draining = true; }
   void abort_all() override { aborted = true; }
   EngineStats stats() const override { return stats_value; }
+  MeterSnapshot meters() const override { return meters_value; }
   const ModelInfo& model() const override { return model_; }
   const PoolInfo& pool() const override { return pool_; }
   const EngineConfig& config() const override { return config_; }
@@ -194,6 +195,7 @@ class FakeEngine final : public Engine {
   ScriptedStream* last = nullptr;  // of the newest request, while it lives
   absl::Status submit_status;
   EngineStats stats_value;
+  MeterSnapshot meters_value;
   std::atomic<int> cancelled{0};
   std::atomic<bool> draining{false};
   std::atomic<bool> aborted{false};
