@@ -25,6 +25,14 @@ struct CertificateWorst {
   int32_t layer = -1, head = -1, step = -1;  // step: generated token, from 0
 };
 
+// What the gate did; cells by the last rung that was taken for them.
+struct CertificateGate {
+  int64_t refined = 0, paged = 0, whole_head = 0, whole_layer = 0;
+  int64_t pages_in = 0, bytes_in = 0;  // (layer, KV head, page) read from the backing store
+  int64_t repair_cache_hits = 0;
+  int64_t pages_not_backed = 0;  // wanted, and not to be had: their cells stayed over tau
+};
+
 // Of one sequence; valid in its terminal event.
 struct CertificateReport {
   std::string pool, radius, bound;
@@ -35,6 +43,7 @@ struct CertificateReport {
   CertificateCells decode, prefill;
   int32_t prefill_stride = 0;
   CertificateWorst worst, worst_value;
+  CertificateGate gate;
   std::string backing = "none";  // complete | partial | none
 };
 

@@ -28,7 +28,7 @@ struct EngineConfig {
   // Pools with a meter (docs/certificate.md).
   std::string kv_radius = "witness";  // witness | dither | both
   std::string kv_bound = "best";      // best | f | e-form | tanh
-  std::string kv_gate = "observe";    // off | observe
+  std::string kv_gate = "observe";    // off | observe | repair
   double kv_tau = 0.2;                // total variation
   double kv_tau_v = 0.05;             // of the value bound, relative to max |v|
   double kv_delta = 0.01;             // of the dither radius, per request
@@ -38,6 +38,11 @@ struct EngineConfig {
   std::string kv_dither_stream = "periodic";  // periodic | per-slot
   std::string kv_prefill_meter = "sample";    // off | sample | all
   std::string kv_telemetry = "heads";         // off | summary | heads
+  std::string kv_backing = "host";            // host | none: exact rows in host memory, which repair and audit need
+  int64_t kv_backing_memory_bytes = 0;        // 0 = what all pages need, at most half of the memory that is free
+  std::optional<int64_t> kv_repair_cache_memory_bytes;  // none = 2 % of the pool's memory
+  std::vector<int32_t> kv_exact_layers;       // layers that read no compressed row
+  double kv_audit_rate = 0.001;               // share of the steps that are checked against exact attention
   std::optional<uint64_t> kv_seed;            // of the dither; none = secret, fresh at each start
   std::vector<int32_t> calibration_tokens;    // token ids of the calibration text; empty = pools that need it calibrate on a
                                               // seeded token sequence

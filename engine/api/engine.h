@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "engine/api/config.h"
 #include "engine/api/events.h"
+#include "engine/api/gate.h"
 #include "engine/api/meters.h"
 #include "engine/api/model_info.h"
 #include "engine/api/request.h"
@@ -41,6 +42,7 @@ class Engine {
 
   virtual EngineStats stats() const = 0;
   virtual MeterSnapshot meters() const { return {}; }  // of the last second; empty for pools without a meter
+  virtual GateStats gate() const { return {}; }            // of the last second
   virtual const ModelInfo& model() const = 0;
   virtual const PoolInfo& pool() const = 0;
   virtual const EngineConfig& config() const = 0;  // with every default resolved

@@ -38,6 +38,7 @@ struct PoolInfo {
   int32_t bytes_per_token_head = 0;  // K and V of one token, one KV head, one layer
   std::string granularity = "none";  // of the scales: none, token, group, channel, tensor
   std::string scale_source = "none";  // none, row (from the row itself), calibration
+  bool has_backing = false;  // exact rows beside it, in host memory
 
   // Every pool but `exact` serves rows that differ from the exact ones, and meters what that can do.
   bool has_meter() const { return pool != "exact"; }

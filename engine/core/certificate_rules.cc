@@ -42,6 +42,9 @@ float float_down(double value) {
 CertificateRules certificate_rules(const EngineConfig& config, const ModelInfo& model, const PoolInfo& pool) {
   CertificateRules rules;
   rules.has_meter = pool.has_meter();
+  rules.has_backing = pool.has_backing;
+  if (!rules.has_meter) rules.policy = CertificateOptions::Policy::kExact;  // what an exact pool does by itself
+  if (rules.has_meter && config.kv_gate == "repair") rules.policy = CertificateOptions::Policy::kRepair;
   rules.pool = pool.pool;
   rules.tau = config.kv_tau;
   rules.tau_v = config.kv_tau_v;
@@ -60,12 +63,12 @@ absl::Status check_certificate(const CertificateOptions& options, const Certific
   if (absl::Status status = check_tightens("certificate.tau", options.tau, rules.tau); !status.ok()) return status;
   if (absl::Status status = check_tightens("certificate.delta", options.delta, rules.delta); !status.ok())
     return status;
-  if (!rules.has_meter || options.policy == Policy::kServer || options.policy == Policy::kObserve)
-    return absl::OkStatus();
+  const bool needs_rows = options.policy == Policy::kRepair || options.policy == Policy::kExact;
+  if (!rules.has_meter || rules.has_backing || !needs_rows) return absl::OkStatus();
   const char* name = options.policy == Policy::kRepair ? "repair" : "exact";
   return absl::InvalidArgumentError(
-      fmt::format("certificate.policy \"{}\" needs exact rows to read, and this server keeps none beside its {} pool; "
-                  "\"observe\" is served",
+      fmt::format("certificate.policy \"{}\" needs exact rows to read, and this server keeps none beside its {} pool "
+                  "(kv_backing is none); \"observe\" is served",
                   name, rules.pool));
 }
 
@@ -81,12 +84,20 @@ double local_delta(double delta, const Request& request, const CertificateRules&
   return delta * share / (static_cast<double>(rules.cells_per_query) * positions * request.num_sequences);
 }
 
+CertificateOptions::Policy policy_of(const Request& request, const CertificateRules& rules) {
+  const CertificateOptions::Policy asked = request.certificate.policy;
+  return asked == CertificateOptions::Policy::kServer ? rules.policy : asked;
+}
+
 kv::MeterThresholds meter_thresholds(const Request& request, const CertificateRules& rules, const MeteredSlice& slice) {
   kv::MeterThresholds thresholds;
   thresholds.tau = float_down(request.certificate.tau.value_or(rules.tau));
   thresholds.tau_v = float_down(rules.tau_v);
   thresholds.metered_stride = rules.prefill_stride;
   if (!rules.has_meter) return thresholds;
+  const CertificateOptions::Policy policy = policy_of(request, rules);
+  if (policy == CertificateOptions::Policy::kRepair) thresholds.policy = kv::GatePolicy::kRepair;
+  if (policy == CertificateOptions::Policy::kExact) thresholds.policy = kv::GatePolicy::kExact;
   const double delta = request.certificate.delta.value_or(rules.delta);
   thresholds.kappa = kv::dither_kappa(std::max(slice.first_position, 1), local_delta(delta, request, rules, slice));
   return thresholds;

@@ -41,23 +41,48 @@ CertificateWorst worst_of(const kv::WorstCell& cell, int32_t num_prompt) {
           .step = cell.position + 1 - num_prompt};
 }
 
-const char* policy_name(CertificateOptions::Policy policy, const CertificateRules& rules) {
+const char* policy_name(CertificateOptions::Policy policy) {
   switch (policy) {
-    case CertificateOptions::Policy::kObserve:
-      return "observe";
     case CertificateOptions::Policy::kRepair:
       return "repair";
     case CertificateOptions::Policy::kExact:
       return "exact";
+    case CertificateOptions::Policy::kObserve:
     case CertificateOptions::Policy::kServer:
       break;
   }
-  return rules.has_meter ? rules.policy.c_str() : "exact";  // what an exact pool does by itself
+  return "observe";
+}
+
+void add_gate(kv::GateTally& sum, const kv::GateTally& more) {
+  sum.refined += more.refined;
+  sum.paged += more.paged;
+  sum.whole_head += more.whole_head;
+  sum.whole_layer += more.whole_layer;
+  sum.pages_in += more.pages_in;
+  sum.bytes_in += more.bytes_in;
+  sum.repair_hits += more.repair_hits;
+  sum.checksum_failures += more.checksum_failures;
+  sum.pages_not_backed += more.pages_not_backed;
+}
+
+CertificateGate gate_of(const kv::GateTally& tally) {
+  const auto number = [](uint64_t count) { return static_cast<int64_t>(count); };
+  return {.refined = number(tally.refined),
+          .paged = number(tally.paged),
+          .whole_head = number(tally.whole_head),
+          .whole_layer = number(tally.whole_layer),
+          .pages_in = number(tally.pages_in),
+          .bytes_in = number(tally.bytes_in),
+          .repair_cache_hits = number(tally.repair_hits),
+          .pages_not_backed = number(tally.pages_not_backed)};
 }
 
 }  // namespace
 
-void CertificateTally::add(const kv::SequenceMeter& step) {
+void CertificateTally::add(const kv::SequenceMeter& step, bool backed) {
+  add_gate(sum_.gate, step.gate);
+  backed_ = backed_ && backed;
   for (int phase = 0; phase < kv::kNumPhases; ++phase) {
     add_counts(sum_.cells[phase], step.cells[phase]);
     take_worse(sum_.worst[phase], step.worst[phase]);
@@ -72,7 +97,7 @@ CertificateReport CertificateTally::report(const Request& request, const Certifi
   report.radius = rules.radius;
   report.bound = rules.bound;
   report.guarantee = rules.guarantee;
-  report.policy = policy_name(request.certificate.policy, rules);
+  report.policy = policy_name(policy_of(request, rules));
   report.tau = request.certificate.tau.value_or(rules.tau);
   report.tau_v = rules.tau_v;
   report.delta = request.certificate.delta.value_or(rules.delta);
@@ -82,6 +107,8 @@ CertificateReport CertificateTally::report(const Request& request, const Certifi
   report.prefill_stride = rules.prefill_stride;
   report.worst = worst_of(sum_.worst[kDecode], num_prompt);
   report.worst_value = worst_of(sum_.worst_value[kDecode], num_prompt);
+  report.gate = gate_of(sum_.gate);
+  if (rules.has_backing) report.backing = backed_ ? "complete" : "partial";
   report.certified = rules.guarantee != "none" && report.decode.conditional == 0 && report.decode.risk_ranked == 0;
   return report;
 }

@@ -14,8 +14,9 @@ namespace assay {
 
 class CertificateTally {
  public:
-  // Cells of one step. A step run again after preemption is metered again, and counts again.
-  void add(const kv::SequenceMeter& step);
+  // Cells of one step. A step run again after preemption is metered again, and counts again. `backed`: all pages of the
+  // sequence have exact rows.
+  void add(const kv::SequenceMeter& step, bool backed);
   // Cells of a decode step of the exact pool, which has no meter to ask.
   void add_exact(int64_t cells) { exact_decode_cells_ += cells; }
 
@@ -24,6 +25,7 @@ class CertificateTally {
  private:
   kv::SequenceMeter sum_;
   int64_t exact_decode_cells_ = 0;
+  bool backed_ = true;  // in every step
 };
 
 }  // namespace assay

@@ -42,12 +42,23 @@ absl::Status check_meter(const EngineConfig& config) {
   status.Update(above_zero("kv_tau", config.kv_tau, kLargestThreshold));
   status.Update(above_zero("kv_tau_v", config.kv_tau_v, kLargestThreshold));
   status.Update(above_zero("kv_delta", config.kv_delta, 1.0));
-  if (config.kv_gate == "repair") {
-    status.Update(absl::InvalidArgumentError(
-        "kv_gate repair needs a backing store of exact rows, which this version does not have; use observe or off"));
+  status.Update(one_of("kv_gate", config.kv_gate, {"off", "observe", "repair"}));
+  status.Update(one_of("kv_backing", config.kv_backing, {"host", "none"}));
+  if (!(config.kv_audit_rate >= 0.0 && config.kv_audit_rate <= 1.0)) {
+    status.Update(absl::InvalidArgumentError(fmt::format("kv_audit_rate must be from 0 to 1, got {}", config.kv_audit_rate)));
   }
-  status.Update(one_of("kv_gate", config.kv_gate, {"off", "observe"}));
   return status;
+}
+
+// What reads exact rows needs some to be kept.
+absl::Status check_backing(const EngineConfig& config, const PoolInfo& pool) {
+  if (!pool.has_meter() || config.kv_backing != "none") return absl::OkStatus();
+  if (config.kv_gate == "repair") {
+    return absl::InvalidArgumentError(
+        "kv_gate repair reads exact rows, and kv_backing none keeps none; use kv_backing host, or kv_gate observe");
+  }
+  if (config.kv_exact_layers.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError("kv_exact_layers reads exact rows, and kv_backing none keeps none; use kv_backing host");
 }
 
 absl::Status check_config(const EngineConfig& config, const PoolInfo& pool) {
@@ -62,6 +73,7 @@ absl::Status check_config(const EngineConfig& config, const PoolInfo& pool) {
   status.Update(at_least_one("max_num_queued_reqs", config.max_num_queued_reqs));
   status.Update(at_least_one("block_size", pool.block_size));
   status.Update(check_meter(config));
+  status.Update(check_backing(config, pool));
   status.Update(at_least_one("the number of KV cache pages", pool.num_pages));
   if (config.max_logprobs < 0) status.Update(absl::InvalidArgumentError("max_logprobs must not be negative"));
   if (pool.num_pages > std::numeric_limits<PageId>::max()) {

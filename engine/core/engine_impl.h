@@ -39,6 +39,7 @@ class EngineImpl : public Engine {
   void abort_all() override;
   EngineStats stats() const override { return loop_.stats(); }
   MeterSnapshot meters() const override { return loop_.meters(); }
+  GateStats gate() const override { return loop_.gate(); }
   const ModelInfo& model() const override { return loop_.executor().model(); }
   const PoolInfo& pool() const override { return loop_.executor().pool(); }
   const EngineConfig& config() const override { return config_; }

@@ -11,18 +11,6 @@
 #include "spdlog/spdlog.h"
 
 namespace assay {
-namespace {
-
-// The one generated token that is left. Everything else is prefill, computing again after preemption included.
-bool is_decode(int32_t first_position, int32_t num_tokens, int32_t num_prompt_tokens) {
-  return num_tokens == 1 && first_position >= num_prompt_tokens;
-}
-
-bool is_decode(const SequenceSlice& slice) {
-  return is_decode(slice.first_position, slice.num_tokens, slice.num_prompt_tokens);
-}
-
-}  // namespace
 
 EngineLoop::EngineLoop(std::unique_ptr<Executor> executor, std::shared_ptr<Inbox> inbox, ScheduleLimits limits,
                        KvCacheOptions cache, CertificateRules rules, bool telemetry, std::function<TimePoint()> now)
@@ -130,7 +118,11 @@ void EngineLoop::publish() {
 // At leisure, and once more when the work runs out, so that what is scraped in a pause is complete.
 void EngineLoop::read_meters() {
   const TimePoint now = now_();
-  if (telemetry_ && (idle() || meters_.due(now))) meters_.take(executor_->read_head_meters(), now);
+  if (!rules_.has_meter || !(idle() || meters_.due(now))) return;
+  meters_.take(telemetry_ ? executor_->read_head_meters() : std::vector<kv::HeadMeter>(), now);
+  const GateStats gate = executor_->read_gate();
+  const std::lock_guard lock(stats_mutex_);
+  gate_ = gate;
 }
 
 void EngineLoop::shut_down() {
@@ -148,6 +140,11 @@ EngineStats EngineLoop::stats() const {
   stats.num_waiting += inbox_->num_queued();
   stats.rejected_queue_full_total = inbox_->num_rejected();
   return stats;
+}
+
+GateStats EngineLoop::gate() const {
+  const std::lock_guard lock(stats_mutex_);
+  return gate_;
 }
 
 std::vector<const Sequence*> EngineLoop::live_sequences() const {
@@ -283,7 +280,7 @@ absl::Status EngineLoop::check_result(const StepPlan& plan, const StepResult& re
 // Commit point of computed tokens: only here does num_computed grow and a page become shareable.
 void EngineLoop::apply_slice(Sequence& sequence, const SequenceSlice& slice, SliceResult result) {
   if (!result.status.ok()) return end(sequence, FinishReason::kError, result.status);
-  sequence.certificate.add(result.meter);
+  sequence.certificate.add(result.meter, result.backed);
   if (!rules_.has_meter && is_decode(slice)) sequence.certificate.add_exact(rules_.cells_per_query);
   sequence.num_computed = slice.first_position + slice.num_tokens;
   cache_.mark_computed(sequence.id, slice.tokens, sequence.num_computed);

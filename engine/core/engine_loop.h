@@ -42,6 +42,7 @@ class EngineLoop {
 
   EngineStats stats() const;
   MeterSnapshot meters() const { return meters_.snapshot(now_()); }  // empty without telemetry
+  GateStats gate() const;
   const Executor& executor() const { return *executor_; }
 
   // For tests, between steps on the stepping thread.
@@ -110,6 +111,7 @@ class EngineLoop {
   EngineStats counters_;
   mutable std::mutex stats_mutex_;
   EngineStats published_;  // under stats_mutex_
+  GateStats gate_;         // likewise
 };
 
 }  // namespace assay

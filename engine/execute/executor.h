@@ -13,6 +13,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/api/config.h"
+#include "engine/api/gate.h"
 #include "engine/api/model_info.h"
 #include "engine/plan/step.h"
 #include "kernels/kv/fold_cell.h"
@@ -33,6 +34,9 @@ class Executor {
   // Copies the tallies out, [layer][query head], and restarts those that count since the last copy. Empty for pools without a
   // meter. Call between steps, at leisure (seconds).
   virtual std::vector<kv::HeadMeter> read_head_meters() { return {}; }
+
+  // Totals of the gate and what stands behind it. Call between steps.
+  virtual GateStats read_gate() const { return {}; }
 
   // From now on `observer` sees every metered cell of a step, layer by layer, on the caller's thread. Slow: for measuring, not
   // for serving. Empty = none. Pools without a meter never call it.

@@ -34,6 +34,14 @@ struct SequenceSlice {
   kv::MeterThresholds meter;     // read by pools that have a meter
 };
 
+// Decode: the one generated token that is left. Everything else is prefill, computing again after preemption included.
+constexpr bool is_decode(int32_t first_position, int32_t num_tokens, int32_t num_prompt_tokens) {
+  return num_tokens == 1 && first_position >= num_prompt_tokens;
+}
+inline bool is_decode(const SequenceSlice& slice) {
+  return is_decode(slice.first_position, slice.num_tokens, slice.num_prompt_tokens);
+}
+
 struct StepPlan {
   std::vector<SequenceSlice> slices;
   int32_t num_tokens = 0;  // sum over slices
@@ -53,6 +61,7 @@ struct SliceResult {
   // For slices with prompt_logprobs: one entry per position p of the slice with p + 1 < num_prompt_tokens, scoring p + 1.
   std::vector<TokenLogprobs> prompt_logprobs;
   kv::SequenceMeter meter;  // of this step alone; all zero for pools without a meter
+  bool backed = false;      // every page of the slice has exact rows in the backing store
 };
 
 struct StepResult {

@@ -13,7 +13,6 @@ struct CellVerdict {
   CellLabel label = CellLabel::kExact;
   Meter<float> meter{0.0f, 0.0f};  // of the radius in use: the smaller one where there is dither
   float value = 0;                 // value meter
-  int32_t repaired_pages = 0;      // of the cell
 };
 
 // One metered query row of a step.
@@ -56,7 +55,6 @@ ASSAY_HOST_DEVICE Meter<float> lowered(const Meter<float>& m, float page_bound, 
 ASSAY_HOST_DEVICE CellVerdict judge_cell(const MeterCell& cell, const MeterThresholds& thresholds, BoundKind bound,
                                          RadiusKind radius) {
   CellVerdict verdict;
-  verdict.repaired_pages = cell.repaired_pages;
   if (cell.compressed_tokens == 0) return verdict;
   Meter<float> certain = meter(meter_inputs(cell.certain, cell.serial_terms), bound, cell.weight_rounding);
   if (bound == BoundKind::kBest) certain = detail::lowered(certain, cell.page_bound, cell.weight_rounding);
@@ -124,7 +122,6 @@ ASSAY_HOST_DEVICE void tally_cell(const CellVerdict& verdict, Phase phase, int l
                                   SequenceMeter& sequence, HeadMeter& head_meter) {
   const int p = static_cast<int>(phase);
   detail::count(sequence.cells[p], verdict);
-  sequence.gate.repair_hits += static_cast<uint64_t>(verdict.repaired_pages);
   detail::count(head_meter, p, verdict);
   if (verdict.label == CellLabel::kExact) return;
   detail::keep_worst(sequence.worst[p], verdict.meter.tv, verdict.meter.raw, layer, head, position);

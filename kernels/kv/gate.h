@@ -14,16 +14,29 @@
 
 namespace assay::kv {
 
+// Cells whose bounds were compared with exact attention, of one guarantee.
+constexpr int kNumTightnessBuckets = 11;
+constexpr double kTightnessEdges[kNumTightnessBuckets - 1] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000};
+struct AuditTally {
+  uint64_t cells = 0;
+  uint64_t violations = 0;  // true total variation, or true output error, above its bound
+  uint64_t tightness[kNumTightnessBuckets] = {};  // bound / true total variation, by kTightnessEdges; the last is the rest
+  double tightness_sum = 0;                       // of finite ratios
+};
+struct AuditTallies {
+  AuditTally deterministic, conditional;
+};
+
 // What the gate may use, for one step; device memory of its owner.
 struct GateView {
   BackingView backing;
   RepairView repair;
   const uint8_t* exact_layers = nullptr;  // [num_layers] 1 = no compressed row is read there; null = none
-  const uint8_t* exact_sequences = nullptr;  // [num_sequences] 1 = policy exact; null = none
+  AuditTallies* audit = nullptr;          // this step's decode cells are audited into it; null = they are not
 
-  ASSAY_HOST_DEVICE bool is_exact(int32_t layer, int32_t sequence) const {
-    return (exact_layers != nullptr && exact_layers[layer] != 0) ||
-           (exact_sequences != nullptr && exact_sequences[sequence] != 0);
+  ASSAY_HOST_DEVICE bool exists() const { return backing.slots != nullptr; }
+  ASSAY_HOST_DEVICE bool is_exact(int32_t layer, GatePolicy policy) const {
+    return policy == GatePolicy::kExact || (exact_layers != nullptr && exact_layers[layer] != 0);
   }
 };
 

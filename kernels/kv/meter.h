@@ -35,7 +35,6 @@ struct MeterCell {
   int32_t compressed_tokens = 0;     // 0: only exact rows were read
   int32_t serial_terms = 0;          // longest chain of additions into one accumulator
   float weight_rounding = 0x1p-16f;  // largest relative error of the weights that multiply the values (float exp)
-  int32_t repaired_pages = 0;        // pages whose rows were read from the repair cache
   // Another valid bound of the same weights, TV* over pages (bounds.h), where the gate has worked it out.
   float page_bound = infinity();              // from the radii of `certain`
   float page_bound_conditional = infinity();  // from those of `conditional`
@@ -69,7 +68,7 @@ struct GateTally {
   uint64_t whole_layer = 0;        // cells of rows and layers that are read exactly by order (policy exact, exact layers)
   uint64_t pages_in = 0;           // (layer, KV head, page) read from the backing store
   uint64_t bytes_in = 0;           // of their rows
-  uint64_t repair_hits = 0;        // (layer, KV head, page) that a row found in the repair cache
+  uint64_t repair_hits = 0;        // (layer, KV head, page) that a step found in the repair cache
   uint64_t checksum_failures = 0;  // rows of the backing store that failed their checksum; never used
   uint64_t pages_not_backed = 0;   // pages that the gate wanted and could not have
 };

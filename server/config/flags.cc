@@ -60,8 +60,11 @@ absl::Status set(const Flag& flag, const std::vector<std::string>& texts, const 
 
 absl::Status set(const Flag& flag, const std::vector<std::string>& texts, const std::string& source, double& value) {
   const std::optional<double> parsed = parse_number(texts.back());
-  if (!parsed || !(*parsed > static_cast<double>(flag.minimum) && *parsed <= static_cast<double>(flag.maximum))) {
-    return wrong(source, texts.back(), fmt::format("a number above {} and at most {}", flag.minimum, flag.maximum));
+  const auto minimum = static_cast<double>(flag.minimum);
+  const bool enough = parsed && (flag.from_minimum ? *parsed >= minimum : *parsed > minimum);
+  if (!enough || *parsed > static_cast<double>(flag.maximum)) {
+    const char* least = flag.from_minimum ? "a number from {} to {}" : "a number above {} and at most {}";
+    return wrong(source, texts.back(), fmt::format(fmt::runtime(least), flag.minimum, flag.maximum));
   }
   value = *parsed;
   return absl::OkStatus();
@@ -83,6 +86,11 @@ absl::Status set(const Flag& flag, const std::vector<std::string>& texts, const 
   return check_range(flag, value.bytes, texts.back(), source);
 }
 
+absl::Status set(const Flag& flag, const std::vector<std::string>& texts, const std::string& source,
+                 std::optional<ByteSize>& value) {
+  return set(flag, texts, source, value.emplace());
+}
+
 absl::Status set(const Flag& flag, const std::vector<std::string>& texts, const std::string& source, Duration& value) {
   const std::optional<Duration> parsed = parse_duration(texts.back());
   if (!parsed) return wrong(source, texts.back(), "a time such as 250ms, 30s or 2min");
@@ -97,6 +105,7 @@ std::string text_of(int32_t value) { return std::to_string(value); }
 std::string text_of(double value) { return fmt::format("{}", value); }
 std::string text_of(const std::optional<uint64_t>& value) { return value ? std::to_string(*value) : ""; }
 std::string text_of(ByteSize value) { return byte_size_text(value); }
+std::string text_of(const std::optional<ByteSize>& value) { return value ? byte_size_text(*value) : ""; }
 std::string text_of(Duration value) { return duration_text(value); }
 
 }  // namespace
@@ -172,6 +181,11 @@ EngineConfig engine_config(const ServeConfig& config) {
   engine.kv_prefill_meter = config.kv_prefill_meter;
   engine.kv_telemetry = config.kv_telemetry;
   engine.kv_seed = config.kv_seed;
+  engine.kv_backing = config.kv_backing;
+  engine.kv_backing_memory_bytes = config.kv_backing_memory.bytes;
+  if (config.kv_repair_cache_memory) engine.kv_repair_cache_memory_bytes = config.kv_repair_cache_memory->bytes;
+  engine.kv_exact_layers = parse_numbers(config.kv_exact_layers).value_or(std::vector<int32_t>());
+  engine.kv_audit_rate = config.kv_audit_rate;
   return engine;
 }
 

@@ -20,7 +20,7 @@ namespace assay {
 using FlagTarget =
     std::variant<std::string ServeConfig::*, std::vector<std::string> ServeConfig::*, bool ServeConfig::*,
                  int32_t ServeConfig::*, double ServeConfig::*, std::optional<uint64_t> ServeConfig::*,
-                 ByteSize ServeConfig::*, Duration ServeConfig::*>;
+                 ByteSize ServeConfig::*, std::optional<ByteSize> ServeConfig::*, Duration ServeConfig::*>;
 
 struct Flag {
   const char* name;   // --name
@@ -34,6 +34,7 @@ struct Flag {
   const char* default_text = nullptr;  // shown instead of the value, where the default is worked out later
   bool secret = false;                 // never printed
   bool filled = false;  // given without a value, or with an empty one, it is refused: it would say less than was meant
+  bool from_minimum = false;  // of fractions: the minimum itself is legal too
 };
 
 const std::vector<Flag>& serve_flags();

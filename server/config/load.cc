@@ -12,6 +12,7 @@
 
 #include "server/config/command_line.h"
 #include "server/config/flags.h"
+#include "server/config/values.h"
 
 namespace assay {
 namespace {
@@ -205,9 +206,9 @@ absl::Status check_config(const ServeConfig& config) {
   if (config.ssl_certfile.empty() != config.ssl_keyfile.empty()) {
     return absl::InvalidArgumentError("--ssl-certfile and --ssl-keyfile belong together; one of them is missing");
   }
-  if (config.kv_gate == "repair") {
-    return absl::InvalidArgumentError("--kv-gate repair needs a backing store of exact rows, which this version does not have; "
-                                      "use observe (meter and report) or off");
+  if (!parse_numbers(config.kv_exact_layers)) {
+    return absl::InvalidArgumentError(fmt::format("--kv-exact-layers: \"{}\" is not a list of layers such as 0,5-7",
+                                                  fmt::join(config.kv_exact_layers, ",")));
   }
   if (config.block_size % 16 != 0) return absl::InvalidArgumentError("--block-size must be a multiple of 16");
   if (config.grpc_port != 0 && (config.grpc_port == config.port || config.grpc_port == config.metrics_port)) {

@@ -75,6 +75,11 @@ struct ServeConfig {
   std::string kv_dither_stream = "periodic";
   std::string kv_prefill_meter = "sample";
   std::string kv_telemetry = "heads";
+  std::string kv_backing = "host";
+  ByteSize kv_backing_memory;
+  std::optional<ByteSize> kv_repair_cache_memory;
+  std::vector<std::string> kv_exact_layers;
+  double kv_audit_rate = 0.001;
   std::optional<uint64_t> kv_seed;
 };
 

@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <set>
 
 namespace assay {
 namespace {
@@ -58,6 +60,24 @@ std::optional<bool> parse_boolean(std::string_view text) {
     if (text == no) return false;
   }
   return std::nullopt;
+}
+
+std::optional<std::vector<int32_t>> parse_numbers(const std::vector<std::string>& texts) {
+  constexpr int64_t kMost = 99'999;
+  std::set<int32_t> numbers;
+  for (const std::string& text : texts) {
+    for (size_t begin = 0; begin <= text.size();) {
+      const size_t end = std::min(text.find(',', begin), text.size());
+      const std::string_view part = std::string_view(text).substr(begin, end - begin);
+      const size_t dash = part.find('-', 1);
+      const std::optional<int64_t> first = parse_integer(part.substr(0, dash));
+      const std::optional<int64_t> last = dash == part.npos ? first : parse_integer(part.substr(dash + 1));
+      if (!first || !last || *first < 0 || *last < *first || *last > kMost) return std::nullopt;
+      for (int64_t number = *first; number <= *last; ++number) numbers.insert(static_cast<int32_t>(number));
+      begin = end + 1;
+    }
+  }
+  return std::vector<int32_t>(numbers.begin(), numbers.end());
 }
 
 std::optional<ByteSize> parse_byte_size(std::string_view text) {

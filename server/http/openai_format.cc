@@ -96,10 +96,13 @@ Json certificate_json(const CertificateReport& report) {
   json["worst"] = worst_json(report.worst, "tv");
   json["worst"]["raw"] = report.worst.raw;
   json["worst_value"] = worst_json(report.worst_value, "bound");
-  json["gate"] = {{"refined", 0}, {"paged", 0}, {"whole_head", 0}};
-  json["pages_in"] = 0;
-  json["bytes_in"] = 0;
-  json["repair_cache_hits"] = 0;
+  const CertificateGate& gate = report.gate;
+  json["gate"] = {{"refined", gate.refined}, {"paged", gate.paged}, {"whole_head", gate.whole_head},
+                  {"whole_layer", gate.whole_layer}};
+  json["pages_in"] = gate.pages_in;
+  json["bytes_in"] = gate.bytes_in;
+  json["pages_not_backed"] = gate.pages_not_backed;
+  json["repair_cache_hits"] = gate.repair_cache_hits;
   json["backing"] = report.backing;
   return json;
 }

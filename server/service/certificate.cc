@@ -17,6 +17,17 @@ void take_worse(const CertificateWorst& other, CertificateWorst& worst) {
   if (other.layer >= 0 && (worst.layer < 0 || other.raw > worst.raw)) worst = other;
 }
 
+void add_gate(const CertificateGate& more, CertificateGate& gate) {
+  gate.refined += more.refined;
+  gate.paged += more.paged;
+  gate.whole_head += more.whole_head;
+  gate.whole_layer += more.whole_layer;
+  gate.pages_in += more.pages_in;
+  gate.bytes_in += more.bytes_in;
+  gate.repair_cache_hits += more.repair_cache_hits;
+  gate.pages_not_backed += more.pages_not_backed;
+}
+
 }  // namespace
 
 void merge_certificate(const CertificateReport& more, CertificateReport& report) {
@@ -24,6 +35,8 @@ void merge_certificate(const CertificateReport& more, CertificateReport& report)
   add_cells(more.prefill, report.prefill);
   take_worse(more.worst, report.worst);
   take_worse(more.worst_value, report.worst_value);
+  add_gate(more.gate, report.gate);
+  if (more.backing == "partial") report.backing = more.backing;
   report.certified = report.certified && more.certified;
 }
 

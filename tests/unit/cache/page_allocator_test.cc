@@ -48,6 +48,20 @@ TEST(PageAllocator, MovingAHandleMovesItsCount) {
   EXPECT_EQ(allocator.num_holders(0), 1);
 }
 
+TEST(PageAllocator, TellsWhichPagesWentSinceTheLastQuestion) {
+  PageAllocator allocator(2);
+  PageHandle first = allocator.try_allocate();
+  PageHandle shared = first;
+  const PageId page = first.id();
+  first = PageHandle();
+  EXPECT_TRUE(allocator.take_freed().empty());
+  shared = PageHandle();
+  first = allocator.try_allocate();
+  ASSERT_EQ(first.id(), page) << "last in, first out";
+  EXPECT_EQ(allocator.take_freed(), std::vector<PageId>{page}) << "it went, though it is held again";
+  EXPECT_TRUE(allocator.take_freed().empty());
+}
+
 TEST(PageAllocatorDeathTest, SharingAFreePageIsABrokenInvariant) {
   PageAllocator allocator(1);
   EXPECT_DEATH(allocator.share(0), "broken invariant");

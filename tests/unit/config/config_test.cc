@@ -98,12 +98,25 @@ TEST(Config, TheMetersFlagsReachTheEngine) {
   EXPECT_FALSE(config_json(loaded->config).contains("kv_seed"));
 }
 
-TEST(Config, RepairIsRefusedUntilThereIsABackingStore) {
+TEST(Config, LayersAreNumbersAndRanges) {
+  const auto loaded = load_config({"--kv-exact-layers", "9,5-7", "--kv-exact-layers", "6", "--kv-repair-cache-memory", "0",
+                                   "--kv-audit-rate", "0"},
+                                  {});
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  const EngineConfig engine = engine_config(loaded->config);
+  EXPECT_EQ(engine.kv_exact_layers, (std::vector<int32_t>{5, 6, 7, 9}));
+  EXPECT_EQ(engine.kv_repair_cache_memory_bytes, 0);
+  EXPECT_EQ(engine.kv_audit_rate, 0.0);
+  EXPECT_FALSE(engine_config(ServeConfig()).kv_repair_cache_memory_bytes.has_value());
   ServeConfig config;
   config.model = ::testing::TempDir();
   EXPECT_TRUE(check_config(config).ok());
-  config.kv_gate = "repair";
-  EXPECT_NE(message(check_config(config)).find("--kv-gate repair needs a backing store"), std::string::npos);
+  for (const char* wrong : {"x", "3-1", "-1", "1,,2", "", "1-", "100000"}) {
+    config.kv_exact_layers = {wrong};
+    EXPECT_NE(message(check_config(config)).find("--kv-exact-layers"), std::string::npos) << wrong;
+  }
+  EXPECT_FALSE(load_config({"--kv-audit-rate", "1.5"}, {}).ok());
+  EXPECT_FALSE(load_config({"--kv-tau", "0"}, {}).ok());
 }
 
 TEST(Config, ListsAndBooleans) {

@@ -21,9 +21,11 @@ constexpr auto kDecode = static_cast<size_t>(Phase::kDecode), kPrefill = static_
 // A pool with a meter: 2 layers, 3 heads; each slice gets what `meter_of` says.
 class MeteredExecutor : public FakeExecutor {
  public:
-  MeteredExecutor(FakeModelOptions options, const std::string& pool_name) : FakeExecutor(std::move(options)) {
+  MeteredExecutor(FakeModelOptions options, const std::string& pool_name, bool has_backing)
+      : FakeExecutor(std::move(options)) {
     pool_ = FakeExecutor::pool();
     pool_.pool = pool_name;
+    pool_.has_backing = has_backing;
     model_ = FakeExecutor::model();
     model_.num_layers = 2;
     model_.num_heads = 3;
@@ -49,6 +51,8 @@ class MeteredExecutor : public FakeExecutor {
   std::vector<kv::HeadMeter> heads;
   std::vector<StepPlan> plans;
   int num_reads = 0;
+  GateStats gate;
+  GateStats read_gate() const override { return gate; }
 
  private:
   PoolInfo pool_;
@@ -57,8 +61,8 @@ class MeteredExecutor : public FakeExecutor {
 
 class CertificateTest : public EngineTest {
  protected:
-  void start_metered(const std::string& pool = "certified") {
-    auto executor = std::make_unique<MeteredExecutor>(model_, pool);
+  void start_metered(const std::string& pool = "certified", bool has_backing = false) {
+    auto executor = std::make_unique<MeteredExecutor>(model_, pool, has_backing);
     executor_ = metered_ = executor.get();
     EngineOptions options;
     options.now = [this] { return now_; };
@@ -212,6 +216,63 @@ TEST_F(CertificateTest, RequestsMayOnlyTighten) {
   EXPECT_THAT(refusal({}, {}, Policy::kExact), HasSubstr("certificate.policy \"exact\" needs exact rows"));
 }
 
+TEST_F(CertificateTest, APolicyReachesTheSlicesOfItsRequest) {
+  config_.kv_gate = "repair";
+  start_metered("certified", /*has_backing=*/true);
+  using Policy = CertificateOptions::Policy;
+  for (const auto& [asked, expected, name] :
+       {std::tuple{Policy::kServer, kv::GatePolicy::kRepair, "repair"},
+        {Policy::kObserve, kv::GatePolicy::kObserve, "observe"},
+        {Policy::kExact, kv::GatePolicy::kExact, "exact"}}) {
+    Request request = asking(6, 3);
+    request.certificate.policy = asked;
+    auto stream = submit(request);
+    finish_all();
+    EXPECT_EQ(outcome(*stream).last->certificate->policy, name);
+    EXPECT_EQ(metered_->plans.back().slices[0].meter.policy, expected);
+  }
+}
+
+TEST_F(CertificateTest, WhatTheGateDidAddsUpAndBackingIsCompleteOrNot) {
+  start_metered("certified", /*has_backing=*/true);
+  bool backed = true;
+  metered_->meter_of = [](const SequenceSlice& slice) {
+    kv::SequenceMeter meter = decode_cells(slice, 8);
+    meter.gate = {.refined = 1, .paged = 2, .whole_head = 3, .whole_layer = 4, .pages_in = 5, .bytes_in = 6, .repair_hits = 7,
+                  .checksum_failures = 8, .pages_not_backed = 9};
+    return meter;
+  };
+  metered_->spoil = [&](const StepPlan& plan, StepResult& result) {
+    for (size_t i = 0; i < plan.slices.size(); ++i) result.slices[i].backed = backed || plan.slices[i].first_position != 8;
+  };
+  auto complete = submit(asking(6, 3));
+  finish_all();
+  const CertificateReport report = *outcome(*complete).last->certificate;
+  EXPECT_EQ(report.backing, "complete");
+  EXPECT_EQ(report.gate.refined, 3);
+  EXPECT_EQ(report.gate.paged, 6);
+  EXPECT_EQ(report.gate.whole_head, 9);
+  EXPECT_EQ(report.gate.whole_layer, 12);
+  EXPECT_EQ(report.gate.pages_in, 15);
+  EXPECT_EQ(report.gate.bytes_in, 18);
+  EXPECT_EQ(report.gate.repair_cache_hits, 21);
+  EXPECT_EQ(report.gate.pages_not_backed, 27);
+  backed = false;
+  auto partial = submit(asking(6, 5));
+  finish_all();
+  EXPECT_EQ(outcome(*partial).last->certificate->backing, "partial") << "one step was not";
+}
+
+TEST_F(CertificateTest, TotalsOfTheGateAreTheExecutors) {
+  start_metered("certified", /*has_backing=*/true);
+  metered_->gate.pages_in = 12;
+  metered_->gate.audit_deterministic.cells = 5;
+  auto stream = submit(asking(6, 2));
+  finish_all();
+  EXPECT_EQ(engine_->gate().pages_in, 12);
+  EXPECT_EQ(engine_->gate().audit_deterministic.cells, 5);
+}
+
 TEST_F(CertificateTest, ThresholdsOfARequestReachItsSlices) {
   start_metered();
   Request asked = asking(6, 3);
@@ -356,8 +417,11 @@ TEST_F(CertificateTest, RefusesSettingsThatMakeNoSense) {
     EXPECT_TRUE(absl::IsInvalidArgument(engine.status()));
     return std::string(engine.status().message());
   };
-  EXPECT_THAT(refused([](EngineConfig& c) { c.kv_gate = "repair"; }),
-              HasSubstr("kv_gate repair needs a backing store"));
+  EXPECT_THAT(refused([](EngineConfig& c) { c.kv_gate = "repair", c.kv_backing = "none"; }),
+              HasSubstr("kv_gate repair reads exact rows, and kv_backing none keeps none"));
+  EXPECT_THAT(refused([](EngineConfig& c) { c.kv_exact_layers = {1}, c.kv_backing = "none"; }),
+              HasSubstr("kv_exact_layers reads exact rows"));
+  EXPECT_THAT(refused([](EngineConfig& c) { c.kv_audit_rate = NAN; }), HasSubstr("kv_audit_rate must be from 0 to 1"));
   EXPECT_THAT(refused([](EngineConfig& c) { c.kv_tau = 0; }), HasSubstr("kv_tau must be above 0"));
   EXPECT_THAT(refused([](EngineConfig& c) { c.kv_tau_v = NAN; }), HasSubstr("kv_tau_v"));
   EXPECT_THAT(refused([](EngineConfig& c) { c.kv_delta = 1.5; }), HasSubstr("kv_delta must be above 0 and at most 1"));
