@@ -11,11 +11,13 @@
 #include <cstdint>
 #include <functional>
 #include <span>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "kernels/core/tensor.h"
 #include "kernels/kv/fold_cell.h"
+#include "kernels/kv/gate.h"
 #include "kernels/kv/paged_kv_view.h"
 
 namespace assay {
@@ -95,6 +97,15 @@ class Ops {
 
   virtual DType activation_dtype() const = 0;
 
+  // Empty, or a sentence for people about what makes these operations slower than they could be.
+  virtual std::string warning() const { return ""; }
+
+  // Empty where attention serves such heads over such a cache, otherwise a sentence that names what it cannot do.
+  virtual std::string unsupported(const AttentionShape& shape, const PagedKvView& cache) const {
+    static_cast<void>(shape), static_cast<void>(cache);
+    return "";
+  }
+
   // out[i] = table[ids[i]]. ids [out.rows] in [0, table.rows).
   virtual void embed(ConstTensor table, const int32_t* ids, Tensor out) = 0;
 
@@ -123,11 +134,27 @@ class Ops {
   virtual void attention(int32_t layer, const BatchView& batch, const AttentionShape& shape, ConstTensor qkv,
                          const PagedKvView& cache, const kv::MeterView& meter, Tensor out) = 0;
 
+  // Lowers the cells that attention left for `layer` where they are over their thresholds, and recomputes their outputs;
+  // kernels/kv/gate.h. After attention of the same arguments, before kv_write. Devices without a gate do nothing.
+  virtual bool has_gate() const { return false; }
+  virtual void gate(int32_t layer, const BatchView& batch, const AttentionShape& shape, ConstTensor qkv,
+                    const PagedKvView& cache, const kv::MeterView& meter, const kv::GateView& gate, Tensor out) {
+    static_cast<void>(layer), static_cast<void>(batch), static_cast<void>(shape), static_cast<void>(qkv);
+    static_cast<void>(cache), static_cast<void>(meter), static_cast<void>(gate), static_cast<void>(out);
+  }
+
   // Labels and counts the cells that attention left for `layer`.
   virtual void fold_meters(int32_t layer, const kv::MeterView& meter) = 0;
 
   // out = silu(gate) * up; gate_up [m, 2 n] (gate first), out [m, n].
   virtual void silu_mul(ConstTensor gate_up, Tensor out) = 0;
+
+  // out = silu(x gate^T + bias) * (x up^T + bias), parts = {gate, up} of [n, in], out [m, n]. `gate_up` [m, 2 n] may be
+  // used in between.
+  virtual void gated_linear(ConstTensor x, std::span<const LinearPart> parts, Tensor gate_up, Tensor out) {
+    linear(x, parts, /*accumulate=*/false, gate_up);
+    silu_mul(gate_up, out);
+  }
 
   // out[i] = x[rows[i]].
   virtual void gather_rows(ConstTensor x, const int32_t* rows, Tensor out) = 0;

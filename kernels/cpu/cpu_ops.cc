@@ -2,6 +2,8 @@
 
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/elementwise.h"
+#include "kernels/cpu/fold_meters.h"
+#include "kernels/cpu/gate.h"
 #include "kernels/cpu/gemm.h"
 #include "kernels/cpu/pool_attention.h"
 #include "kernels/cpu/pool_write.h"
@@ -42,6 +44,11 @@ void CpuOps::attention(int32_t layer, const BatchView& batch, const AttentionSha
     return cpu_pool_attention(pool_, scratch_, layer, batch, shape, qkv, cache, meter, out);
   }
   cpu_attention(pool_, scratch_, layer, batch, shape, qkv, cache, out);
+}
+
+void CpuOps::gate(int32_t layer, const BatchView& batch, const AttentionShape& shape, ConstTensor qkv,
+                  const PagedKvView& cache, const kv::MeterView& meter, const kv::GateView& gate, Tensor out) {
+  cpu_gate(pool_, scratch_, layer, batch, shape, qkv, cache, meter, gate, out);
 }
 
 void CpuOps::fold_meters(int32_t layer, const kv::MeterView& meter) {

@@ -22,6 +22,9 @@ class CpuOps final : public Ops {
                 const PagedKvView& cache) override;
   void attention(int32_t layer, const BatchView& batch, const AttentionShape& shape, ConstTensor qkv,
                  const PagedKvView& cache, const kv::MeterView& meter, Tensor out) override;
+  bool has_gate() const override { return true; }
+  void gate(int32_t layer, const BatchView& batch, const AttentionShape& shape, ConstTensor qkv,
+            const PagedKvView& cache, const kv::MeterView& meter, const kv::GateView& gate, Tensor out) override;
   void fold_meters(int32_t layer, const kv::MeterView& meter) override;
   void silu_mul(ConstTensor gate_up, Tensor out) override;
   void gather_rows(ConstTensor x, const int32_t* rows, Tensor out) override;

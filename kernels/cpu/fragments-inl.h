@@ -50,8 +50,7 @@ HWY_INLINE hn::Vec<TileTag> add_quarters(hn::Vec<TileTag> a, hn::Vec<TileTag> b,
 }
 
 // sums[4][kTokenVectors]: partial sums of tokens row..row+3 and row+8..row+11 -> eight scores in side order.
-HWY_INLINE void store_scores(const hn::Vec<TileTag> (&sums)[kScoreRows][kTokenVectors], const float* scale,
-                             float* scores) {
+HWY_INLINE void store_scores(const hn::Vec<TileTag> (&sums)[kScoreRows][kTokenVectors], float* scores) {
   HWY_ALIGN float block[16];
   const TileTag d;
   for (int v = 0; v < kTokenVectors; ++v) {
@@ -67,17 +66,18 @@ HWY_INLINE void store_scores(const hn::Vec<TileTag> (&sums)[kScoreRows][kTokenVe
   }
   const auto low = hn::InterleaveLower(d2, hn::BitCast(d2, first), hn::BitCast(d2, second));
   const auto high = hn::InterleaveUpper(d2, hn::BitCast(d2, first), hn::BitCast(d2, second));
-  hn::Store(hn::Mul(hn::BitCast(d4, low), hn::Load(d4, scale)), d4, scores);
-  hn::Store(hn::Mul(hn::BitCast(d4, high), hn::Load(d4, scale + 4)), d4, scores + 4);
+  hn::Store(hn::BitCast(d4, low), d4, scores);
+  hn::Store(hn::BitCast(d4, high), d4, scores + 4);
 }
 
-// Scores of P pairs with tokens row..row+3 and row+8..row+11 of a tile with K payload `k`.
-template <int P>
-HWY_INLINE void score_fragment_rows(const PoolBlock& b, const uint8_t* k, const float* scale, int32_t pair, int row,
-                                    float* scores) {
+// Raw scores of P pairs with tokens row..row+3 and row+8..row+11 of a tile with K payload `k`. kGrouped: levels are
+// multiplied by their own scales first (exactly: 11 and 8 bits), lane_scales [groups][8][16] as a piece lies.
+template <int P, bool kGrouped>
+HWY_INLINE void score_fragment_rows(const PoolBlock& b, const uint8_t* k, const float* lane_scales, int32_t pair,
+                                    int row, float* scores) {
   const TileTag d;
   const int32_t dim = b.stored.head_dim, q_stride = 2 * dim;
-  const float* q = b.q_fragments + static_cast<int64_t>(pair) * q_stride;
+  const float* q = b.terms.q_fragments + static_cast<int64_t>(pair) * q_stride;
   hn::Vec<TileTag> sums[P][kScoreRows][kTokenVectors];
   for (int p = 0; p < P; ++p) {
     for (auto& row_sums : sums[p]) {
@@ -85,10 +85,16 @@ HWY_INLINE void score_fragment_rows(const PoolBlock& b, const uint8_t* k, const 
     }
   }
   for (int32_t piece = 0; piece < dim / 8; ++piece) {
-    const uint8_t* bytes = k + piece / 4 * 512 + row * 64 + piece % 4 * 16;
+    const int32_t block = piece / 4;
+    const uint8_t* bytes = k + block * 512 + row * 64 + piece % 4 * 16;
     for (int v = 0; v < kPieceVectors; ++v) {
       hn::Vec<TileTag> n[kScoreRows];
-      for (int r = 0; r < kScoreRows; ++r) n[r] = levels(bytes + r * 64 + v * kLanes);
+      for (int r = 0; r < kScoreRows; ++r) {
+        n[r] = levels(bytes + r * 64 + v * kLanes);
+        if constexpr (kGrouped) {
+          n[r] = hn::Mul(n[r], hn::Load(d, lane_scales + (block * 8 + row + r) * 16 + v * kLanes));
+        }
+      }
       for (int p = 0; p < P; ++p) {
         const auto query = hn::Load(d, q + p * q_stride + piece * 16 + v * kLanes);
         for (int r = 0; r < kScoreRows; ++r) {
@@ -98,10 +104,10 @@ HWY_INLINE void score_fragment_rows(const PoolBlock& b, const uint8_t* k, const 
       }
     }
   }
-  for (int p = 0; p < P; ++p) store_scores(sums[p], scale + row * 2, scores + p * kStepTokens + row * 2);
+  for (int p = 0; p < P; ++p) store_scores(sums[p], scores + p * kMaxStepTokens + row * 2);
 }
 
-// Adds weights x levels of rows row, row+1 of a block of 32 channels to the sums of P pairs, over `tiles` tiles.
+// Adds b.weights x levels of rows row, row+1 of a block of 32 channels to the sums of P pairs, over `tiles` tiles.
 template <int P>
 HWY_INLINE void accumulate_fragment_rows(const PoolBlock& b, const uint8_t* const* v_payloads, int32_t tiles,
                                          int32_t pair, int32_t block, int row, float* acc) {
@@ -118,10 +124,10 @@ HWY_INLINE void accumulate_fragment_rows(const PoolBlock& b, const uint8_t* cons
   }
   for (int32_t tile = 0; tile < tiles; ++tile) {
     const uint8_t* bytes = v_payloads[tile] + block * 512 + row * 64;
-    const float* weights = b.scores + pair * kStepTokens + tile * kTileTokens;
+    const float* weights = b.weights + tile * kTileTokens;
     for (int j = 0; j < 4; ++j) {
       hn::Vec<TileTag> weight[P];
-      for (int p = 0; p < P; ++p) weight[p] = hn::LoadDup128(d, weights + p * kStepTokens + 4 * j);
+      for (int p = 0; p < P; ++p) weight[p] = hn::LoadDup128(d, weights + p * kMaxStepTokens + 4 * j);
       for (int r = 0; r < kSumRows; ++r) {
         for (int v = 0; v < kPieceVectors; ++v) {
           const auto n = levels(bytes + r * 64 + j * 16 + v * kLanes);

@@ -1,6 +1,8 @@
 // Writes rows into the compressed pools: transform, encode, place. A row's bytes depend on the row, its place in its
 // page and the pool's tables only. Rows of one page are one task, which also keeps the page's largest |v|: a row at the
-// start of a page restarts it, so rows of a page must come in order.
+// start of a page restarts it, so rows of a page must come in order. A row of a page
+// with an exact slot goes there too. Schemes with scales per channel keep a page there until it is whole, and encode it
+// then; such a page must have a slot.
 #pragma once
 
 #include "kernels/cpu/thread_pool.h"

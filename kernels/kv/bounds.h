@@ -166,8 +166,9 @@ struct Box {
     bool rising;  // f' > 0: f rises, then falls
   };
 
-  ASSAY_HOST_DEVICE Point at(T x) const {
-    const T root = std::sqrt(x);
+  // At X = root^2: bisecting the root saves a square root of each step.
+  ASSAY_HOST_DEVICE Point at(T root) const {
+    const T x = root * root;
     T h = x * e, slope = e * (a - T(2) * (e - a) * x);  // every raised token at radius c
     if (b1 + a * x < h) {                               // every other token exact
       h = b1 + a * x;
@@ -196,7 +197,7 @@ ASSAY_HOST_DEVICE T box_bound(T b1, T c, T sigma) {
   // A <= e^c holds for the true numbers and the proof uses it; the two are raised by different roundings, so it is restored.
   const T e = max_of(std::exp(c) * (T(1) + Raise<T>::kFunction), T(1) + b1);
   const detail::Box<T> box{T(1) + b1, b1, e, sigma};
-  T low = b1 / box.a / box.e * T(0x1p-12f), high = T(1);
+  T low = std::sqrt(b1 / box.a / box.e) * T(0x1p-6f), high = T(1);  // roots of X
   if (!box.at(low).rising) {
     high = low;
     low = T(0);
@@ -204,12 +205,12 @@ ASSAY_HOST_DEVICE T box_bound(T b1, T c, T sigma) {
     low = high;
   } else {
     for (int step = 0; step < Raise<T>::kBoxSteps; ++step) {
-      const T middle = std::sqrt(low) * std::sqrt(high);
+      const T middle = std::sqrt(low * high);
       (box.at(middle).rising ? low : high) = middle;
     }
   }
-  const T w = box.at(high).w;  // W grows with X, 1/(1+X) falls: an upper bound over [low, high]
-  const T value = (w - low) / ((T(1) + low) * (T(1) + w));
+  const T w = box.at(high).w, x = low * low;  // W grows with X, 1/(1+X) falls: an upper bound over [low^2, high^2]
+  const T value = (w - x) / ((T(1) + x) * (T(1) + w));
   return value * (T(1) + Raise<T>::kBoxRelative) + Raise<T>::kBoxAbsolute;
 }
 

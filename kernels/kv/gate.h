@@ -7,7 +7,6 @@
 // raise the meter (proofs 7.2), so the number of pages is bounded.
 #pragma once
 
-#include "kernels/kv/backing_view.h"
 #include "kernels/kv/bounds.h"
 #include "kernels/kv/meter.h"
 #include "kernels/kv/repair_view.h"
@@ -29,12 +28,11 @@ struct AuditTallies {
 
 // What the gate may use, for one step; device memory of its owner.
 struct GateView {
-  BackingView backing;
+  bool on = false;  // false: nothing below is read
   RepairView repair;
   const uint8_t* exact_layers = nullptr;  // [num_layers] 1 = no compressed row is read there; null = none
   AuditTallies* audit = nullptr;          // this step's decode cells are audited into it; null = they are not
 
-  ASSAY_HOST_DEVICE bool exists() const { return backing.slots != nullptr; }
   ASSAY_HOST_DEVICE bool is_exact(int32_t layer, GatePolicy policy) const {
     return policy == GatePolicy::kExact || (exact_layers != nullptr && exact_layers[layer] != 0);
   }

@@ -73,6 +73,18 @@ struct GateTally {
   uint64_t pages_not_backed = 0;   // pages that the gate wanted and could not have
 };
 
+ASSAY_HOST_DEVICE void add(GateTally& sum, const GateTally& more) {
+  sum.refined += more.refined;
+  sum.paged += more.paged;
+  sum.whole_head += more.whole_head;
+  sum.whole_layer += more.whole_layer;
+  sum.pages_in += more.pages_in;
+  sum.bytes_in += more.bytes_in;
+  sum.repair_hits += more.repair_hits;
+  sum.checksum_failures += more.checksum_failures;
+  sum.pages_not_backed += more.pages_not_backed;
+}
+
 // Of one sequence, over one step (the engine adds the steps up).
 struct SequenceMeter {
   CellCounts cells[kNumPhases];

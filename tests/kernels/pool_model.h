@@ -1,15 +1,16 @@
-// Sequences over a compressed pool, with everything in float64 beside it: what is stored, what it means, what is exact.
+// Sequences over a compressed pool and what the pool needs beside its records. What a cell should be: pool_truth.h.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <numeric>
+#include <string>
 #include <vector>
 
+#include "cache/pool/pool_layout.h"
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_ops.h"
-#include "kernels/kv/codec.h"
-#include "kernels/kv/fragment_order.h"
 #include "tests/certify/exact_rows.h"
 #include "tests/kernels/random_data.h"
 
@@ -19,40 +20,52 @@ struct PoolCase {
   int32_t kv_heads, group, dim, page_tokens;
   DType dtype;
   bool balance = true, rotation = true;
+  std::string pool = "certified";
+  kv::RadiusKind radius = kv::RadiusKind::kWitness;
+  DitherStream stream = DitherStream::kNone;
+  int32_t outlier_pairs = 0;
+
+  std::string name() const {
+    std::string name = pool + "_kv" + std::to_string(kv_heads) + "g" + std::to_string(group) + "d" +
+                       std::to_string(dim) + "p" + std::to_string(page_tokens) + dtype_name(dtype) +
+                       (balance ? "" : "NoBalance") + (rotation ? "" : "NoRotation") +
+                       (radius == kv::RadiusKind::kWitness ? ""
+                        : radius == kv::RadiusKind::kBoth  ? "Both"
+                                                           : "Dither") +
+                       (stream == DitherStream::kPerSlot ? "PerSlot" : "") +
+                       (outlier_pairs > 0 ? "m" + std::to_string(outlier_pairs) : "");
+    for (char& c : name) {
+      if (c == ':' || c == '-') c = '_';
+    }
+    return name;
+  }
 };
 
-// One token of one head: served and exact row in the model's channels, and what the meter may use.
-struct StoredRow {
-  std::vector<double> key, value;              // as decoded, transformed domain
-  std::vector<double> exact_key, exact_value;  // the model's row in the pool's dtype
-  double witness = 0, rho = 0;
-};
+constexpr uint64_t kPoolSeed = 20261130;
+constexpr float kTestKappa = 7.5f;
 
 class PoolModel {
  public:
-  PoolModel(const PoolCase& c, const std::vector<int32_t>& lengths) : shape{c.kv_heads * c.group, c.kv_heads, c.dim} {
+  PoolModel(const PoolCase& c, const std::vector<int32_t>& lengths)
+      : shape{c.kv_heads * c.group, c.kv_heads, c.dim}, radius(c.radius) {
     for (int32_t length : lengths) stride_ = std::max(stride_, (length + c.page_tokens - 1) / c.page_tokens);
     const int32_t num_pages = stride_ * static_cast<int32_t>(lengths.size());
-    cache.format = KvFormat::kCertified;
-    cache.dtype = c.dtype;
-    cache.num_layers = 2;
-    cache.num_pages = num_pages;
-    cache.page_tokens = c.page_tokens;
-    cache.num_kv_heads = c.kv_heads;
-    cache.head_dim = c.dim;
-    cache.record_bytes = CertifiedRecord::bytes(c.dim);
-    memory_.assign(static_cast<size_t>(2 * num_pages * cache.page_layer_bytes()), std::byte{0xff});
-    cache.base = memory_.data();
-    norms_.assign(static_cast<size_t>(2 * c.kv_heads * num_pages), uint16_t{0xffff});
+    const auto layout = make_pool_layout(c.pool, {kLayers, c.kv_heads, c.dim, c.page_tokens, c.dtype},
+                                         {.outlier_pairs = c.outlier_pairs});
+    if (!layout.ok()) std::abort();
+    memory_.assign(static_cast<size_t>(num_pages * layout->bytes_per_page()), std::byte{0xff});
+    cache = layout->view(memory_.data(), num_pages);
+    norms_.assign(static_cast<size_t>(kLayers * c.kv_heads * num_pages), uint16_t{0xffff});
     cache.tables.value_norms = norms_.data();
-    signs_ = kv::testing::signs_of(c.dim);
-    if (c.rotation) cache.tables.signs = signs_.data();
-    kv::testing::RowSource source(7, c.dim);
-    for (int32_t i = 0; i < 2 * c.kv_heads; ++i) {
-      const kv::testing::Row row = source.balance();
-      for (float value : row) lambda_.push_back(std::pow(value, 0.25f));
-    }
-    if (c.balance) cache.tables.lambda = lambda_.data();
+    cache.tables.seed = kPoolSeed;
+    if (cache.format == KvFormat::kCertified) make_transform(c);
+    if (c.outlier_pairs > 0) make_bypass(c);
+    cache.tables.dither_stream = c.stream;
+    if (c.stream == DitherStream::kPeriodic) make_dither();
+    scales_.assign(static_cast<size_t>(kLayers * c.kv_heads), 4.0f / 127);
+    cache.tables.key_scale = cache.tables.value_scale = scales_.data();
+    slots_.assign(static_cast<size_t>(kLayers * c.kv_heads * num_pages), -1);
+    exact_rows_.assign(slots_.size() * static_cast<size_t>(cache.exact_slot_bytes()), std::byte{0xff});
     table_.resize(static_cast<size_t>(num_pages));
     std::iota(table_.rbegin(), table_.rend(), 0);
     for (size_t s = 0; s < lengths.size(); ++s) {
@@ -61,12 +74,34 @@ class PoolModel {
     }
   }
 
+  // The page of `position` gets (or loses) exact rows in one KV head, as a repair cache would fill it.
+  void make_exact(int32_t sequence, int32_t position, int32_t h, bool exact = true) {
+    const int32_t page = table_[static_cast<size_t>(sequence * stride_ + position / cache.page_tokens)];
+    cache.exact = {exact_rows_.data(), slots_.data()};
+    const int64_t key = cache.exact_key(1, h, page);
+    slots_[static_cast<size_t>(key)] = exact ? static_cast<int32_t>(key) : -1;
+    if (!exact) return;
+    const int32_t first = position / cache.page_tokens * cache.page_tokens;
+    const int32_t length = static_cast<int32_t>(qkv[static_cast<size_t>(sequence)].size()) / shape.qkv_columns();
+    for (int32_t t = first; t < std::min(first + cache.page_tokens, length); ++t) {
+      for (int32_t side = 0; side < 2; ++side) {
+        const float* row = at(sequence, t, shape.num_heads + side * shape.num_kv_heads + h);
+        for (int32_t c = 0; c < shape.head_dim; ++c) put_exact(page, h, side, t - first, c, row[c]);
+      }
+    }
+  }
+  bool is_exact(int32_t sequence, int32_t position, int32_t h) const {
+    return cache.exact_page(1, h, table_[static_cast<size_t>(sequence * stride_ + position / cache.page_tokens)]) !=
+           nullptr;
+  }
+
   struct Slice {
     int32_t sequence, first, count;
   };
   struct Result {
     std::vector<float> out;            // [rows][heads x dim]
     std::vector<kv::MeterCell> cells;  // [rows][heads]
+    std::vector<kv::SequenceMeter> tallies;  // [slices]
   };
 
   // Attention over the slices, every row metered, then their rows are written.
@@ -95,6 +130,7 @@ class PoolModel {
     batch.page_table = table.data();
     batch.page_table_stride = stride_;
     batch.max_context = 1 << 20;
+    stage_filling(slices);
     Result result;
     result.out.resize(static_cast<size_t>(tokens * out_cols));
     result.cells.resize(static_cast<size_t>(tokens * shape.num_heads));
@@ -103,10 +139,24 @@ class PoolModel {
     kv::MeterView meter;
     meter.num_metered = tokens;
     meter.num_heads = shape.num_heads;
+    meter.radius = radius;
     meter.cell_of_row = index.data();
     meter.cells = result.cells.data();
-    ops.attention(1, batch, shape, view_of(rows, tokens, cols), cache, meter, view_of(result.out, tokens, out_cols));
+    std::vector<kv::MeteredRow> metered;
+    for (int32_t row = 0; row < tokens; ++row) {
+      const bool decode = slices[static_cast<size_t>(owners[row])].count == 1;
+      metered.push_back({row, owners[row], positions[row], decode ? kv::Phase::kDecode : kv::Phase::kPrefill});
+    }
+    const std::vector<kv::MeterThresholds> limits(slices.size(), thresholds);
+    result.tallies.resize(slices.size());
+    meter.rows = metered.data();
+    meter.thresholds = limits.data();
+    meter.sequences = result.tallies.data();
+    const Tensor out = view_of(result.out, tokens, out_cols);
+    ops.attention(1, batch, shape, view_of(rows, tokens, cols), cache, meter, out);
+    if (gate.on) ops.gate(1, batch, shape, view_of(rows, tokens, cols), cache, meter, gate, out);
     ops.kv_write(1, batch, shape, view_of(rows, tokens, cols), cache);
+    unstage_whole(slices);
     return result;
   }
 
@@ -119,25 +169,12 @@ class PoolModel {
   const float* query(int32_t sequence, int32_t position, int32_t head) const { return at(sequence, position, head); }
   int32_t kv_head(int32_t head) const { return head / (shape.num_heads / shape.num_kv_heads); }
 
-  // A token as the pool holds it.
-  StoredRow stored(int32_t sequence, int32_t position, int32_t h) const {
-    const int32_t d = shape.head_dim, token = position % kTileTokens, side = kv::value_side_index(token);
-    const std::byte* record = cache.record_of(1, table_.data() + sequence * stride_, h, position);
-    const uint8_t* k = reinterpret_cast<const uint8_t*>(record);
-    const uint8_t* v = k + CertifiedRecord::v_payload(d);
-    const auto half = [&](int64_t offset, int32_t i) {
-      return static_cast<double>(kv::half_to_float(reinterpret_cast<const uint16_t*>(record + offset)[i]));
-    };
-    StoredRow row;
-    for (int32_t c = 0; c < d; ++c) {
-      row.key.push_back(half(CertifiedRecord::k_scales(d), token) * (k[kv::key_fragment_index(token, c, d)] - 128));
-      row.value.push_back(half(CertifiedRecord::v_scales(d), side) * (v[kv::value_fragment_index(token, c, d)] - 128));
-      row.exact_key.push_back(in_dtype(at(sequence, position, shape.num_heads + h)[c]));
-      row.exact_value.push_back(in_dtype(at(sequence, position, shape.num_heads + shape.num_kv_heads + h)[c]));
-    }
-    row.witness = half(CertifiedRecord::witness(d), token);
-    row.rho = half(CertifiedRecord::rho(d), side);
-    return row;
+  const std::byte* record_of(int32_t sequence, int32_t position, int32_t h) const {
+    return cache.record_of(1, table_.data() + sequence * stride_, h, position);
+  }
+  double in_dtype(float value) const {
+    if (cache.dtype == DType::kBF16) return bf16_to_f32(f32_to_bf16(value));
+    return cache.dtype == DType::kF16 ? f16_to_f32(f32_to_f16(value)) : value;
   }
 
   // R Lambda q in float64.
@@ -158,94 +195,125 @@ class PoolModel {
     return {x.begin(), x.end()};
   }
 
+  // Exact rows of every page beside the pool, and `repair_slots` slots for repaired ones.
+  void add_backing(int32_t repair_slots) {
+    const int32_t row_bytes = shape.head_dim * static_cast<int32_t>(dtype_bytes(cache.dtype));
+    const size_t blocks = static_cast<size_t>(cache.num_pages * kLayers * shape.num_kv_heads);
+    const size_t rows = blocks * static_cast<size_t>(cache.page_tokens);
+    backing_rows_.assign(rows * 2 * static_cast<size_t>(row_bytes), std::byte{0xff});
+    checksums_.assign(rows, kv::kRowAbsent);
+    backing_slots_.resize(static_cast<size_t>(cache.num_pages));
+    std::iota(backing_slots_.begin(), backing_slots_.end(), 0);
+    cache.backing = {backing_rows_.data(), checksums_.data(),  backing_slots_.data(), kLayers,
+                     shape.num_kv_heads,   cache.page_tokens, row_bytes};
+    const auto slots = static_cast<size_t>(repair_slots);
+    exact_rows_.resize((slots_.size() + slots) * static_cast<size_t>(cache.exact_slot_bytes()));
+    cache.exact = {exact_rows_.data(), slots_.data()};
+    owners_.assign(slots, -1);
+    last_used_.assign(slots, 0);
+    gate.on = true;
+    gate.repair = {slots_.data(), static_cast<int32_t>(slots_.size()), repair_slots, owners_.data(), last_used_.data(), &evictions,
+                   1};
+  }
+
+  int32_t page_of(int32_t sequence, int32_t position) const {
+    return table_[static_cast<size_t>(sequence * stride_ + position / cache.page_tokens)];
+  }
+  // The page of `position` found no room in the backing store.
+  void drop_backing(int32_t sequence, int32_t position) {
+    backing_slots_[static_cast<size_t>(page_of(sequence, position))] = -1;
+  }
+
   AttentionShape shape;
+  kv::RadiusKind radius;
   PagedKvView cache;
+  kv::MeterThresholds thresholds{.kappa = kTestKappa};
+  kv::GateView gate;
+  uint64_t evictions = 0;
   std::vector<std::vector<float>> qkv;
 
  private:
   const float* at(int32_t sequence, int32_t position, int32_t head) const {
     return qkv[static_cast<size_t>(sequence)].data() + position * shape.qkv_columns() + head * shape.head_dim;
   }
-  double in_dtype(float value) const {
-    if (cache.dtype == DType::kBF16) return bf16_to_f32(f32_to_bf16(value));
-    return cache.dtype == DType::kF16 ? f16_to_f32(f32_to_f16(value)) : value;
+  static constexpr int32_t kLayers = 2;
+
+  void make_transform(const PoolCase& c) {
+    signs_ = kv::testing::signs_of(c.dim);
+    if (c.rotation) cache.tables.signs = signs_.data();
+    kv::testing::RowSource source(7, c.dim);
+    for (int32_t i = 0; i < kLayers * c.kv_heads; ++i) {
+      const kv::testing::Row row = source.balance();
+      for (float value : row) lambda_.push_back(std::pow(value, 0.25f));
+    }
+    if (c.balance) cache.tables.lambda = lambda_.data();
+  }
+
+  void make_bypass(const PoolCase& c) {
+    for (int32_t head = 0; head < kLayers * c.kv_heads; ++head) {
+      for (int32_t half = 0; half < 2; ++half) {
+        for (int32_t i = 0; i < c.outlier_pairs; ++i) {
+          bypass_.push_back(static_cast<uint16_t>((3 * i + head) % (c.dim / 2) + half * c.dim / 2));
+        }
+      }
+    }
+    cache.tables.bypass = bypass_.data();
+  }
+
+  void make_dither() {
+    for (int32_t head = 0; head < kLayers * shape.num_kv_heads; ++head) {
+      for (int32_t c = 0; c < shape.head_dim; ++c) {
+        for (uint32_t row = 0; row < kv::kDitherPeriod; ++row) {
+          dither_.push_back(kv::dither_at(kPoolSeed, static_cast<uint32_t>(head / shape.num_kv_heads),
+                                          static_cast<uint32_t>(head % shape.num_kv_heads), row,
+                                          static_cast<uint32_t>(c)));
+        }
+      }
+    }
+    cache.tables.dither = dither_.data();
+  }
+
+  void put_exact(int32_t page, int32_t h, int32_t side, int32_t token, int32_t channel, float value) {
+    std::byte* rows = cache.exact_page(1, h, page);
+    const int64_t index = (int64_t{side} * cache.page_tokens + token) * shape.head_dim + channel;
+    if (cache.dtype == DType::kF32) reinterpret_cast<float*>(rows)[index] = value;
+    if (cache.dtype == DType::kBF16) reinterpret_cast<uint16_t*>(rows)[index] = f32_to_bf16(value);
+    if (cache.dtype == DType::kF16) reinterpret_cast<uint16_t*>(rows)[index] = f32_to_f16(value);
+  }
+
+  // Schemes that encode whole pages: the page a slice leaves part full has a slot, until a later slice completes it.
+  void set_slots(const Slice& slice, int32_t position, bool exact) {
+    const int32_t page = table_[static_cast<size_t>(slice.sequence * stride_ + position / cache.page_tokens)];
+    cache.exact = {exact_rows_.data(), slots_.data()};
+    for (int32_t h = 0; h < shape.num_kv_heads; ++h) {
+      const int64_t key = cache.exact_key(1, h, page);
+      slots_[static_cast<size_t>(key)] = exact ? static_cast<int32_t>(key) : -1;
+    }
+  }
+  void stage_filling(const std::vector<Slice>& slices) {
+    for (const Slice& slice : slices) {
+      const int32_t end = slice.first + slice.count;
+      if (cache.record_tokens > kTileTokens && end % cache.page_tokens != 0) set_slots(slice, end, true);
+    }
+  }
+  void unstage_whole(const std::vector<Slice>& slices) {
+    for (const Slice& slice : slices) {
+      const int32_t pages = (slice.first + slice.count) / cache.page_tokens, first = slice.first / cache.page_tokens;
+      if (cache.record_tokens == kTileTokens) continue;
+      for (int32_t page = first; page < pages; ++page) set_slots(slice, page * cache.page_tokens, false);
+    }
   }
 
   int32_t stride_ = 0;
   std::vector<std::byte> memory_;
-  std::vector<uint16_t> norms_;
-  std::vector<int32_t> table_;
+  std::vector<std::byte> exact_rows_;
+  std::vector<uint16_t> norms_, bypass_;
+  std::vector<int32_t> table_, slots_, backing_slots_;
+  std::vector<std::byte> backing_rows_;
+  std::vector<uint64_t> checksums_, last_used_;
+  std::vector<int64_t> owners_;
+  std::vector<float> dither_, scales_;
   kv::testing::Row signs_, lambda_;
 };
-
-// One cell in float64: `stored` tokens from the pool, the rest of the row's context from qkv.
-struct CellTruth {
-  std::vector<double> out;  // over served rows
-  double tv = 0;            // against exact rows
-  double output_error = 0;  // |y - y^|
-  kv::MeterSums<double> sums;
-  double largest_value = 0;  // |v| of stored exact rows
-};
-
-inline CellTruth truth_of(const PoolModel& m, int32_t sequence, int32_t position, int32_t head, int32_t stored) {
-  const int32_t d = m.shape.head_dim, h = m.kv_head(head);
-  const float* q = m.query(sequence, position, head);
-  const std::vector<double> q_pool = m.transformed_query(q, h);
-  const double scale = 1.0 / std::sqrt(static_cast<double>(d));
-  double q_norm = 0;
-  for (double x : q_pool) q_norm += x * x;
-  CellTruth truth;
-  std::vector<double> served, exact;
-  std::vector<StoredRow> rows;
-  for (int32_t t = 0; t <= position; ++t) {
-    StoredRow row;
-    if (t < stored) {
-      row = m.stored(sequence, t, h);
-    } else {
-      const float* k = m.query(sequence, t, m.shape.num_heads + h);
-      const float* v = m.query(sequence, t, m.shape.num_heads + m.shape.num_kv_heads + h);
-      row.exact_key.assign(k, k + d);
-      row.exact_value.assign(v, v + d);
-    }
-    double a = 0, b = 0, norm = 0;
-    for (int32_t c = 0; c < d; ++c) {
-      const size_t i = static_cast<size_t>(c);
-      a += q[c] * row.exact_key[i];
-      if (t < stored) b += q_pool[i] * row.key[i];
-      norm += row.exact_value[i] * row.exact_value[i];
-    }
-    if (t < stored) truth.largest_value = std::max(truth.largest_value, std::sqrt(norm));
-    exact.push_back(a * scale);
-    served.push_back(t < stored ? b * scale : a * scale);
-    kv::add_token(truth.sums, served.back(), scale * std::sqrt(q_norm) * row.witness, row.rho);
-    rows.push_back(std::move(row));
-  }
-  const auto softmax = [](std::vector<double> x) {
-    const double top = *std::max_element(x.begin(), x.end());
-    double total = 0;
-    for (double& value : x) total += value = std::exp(value - top);
-    for (double& value : x) value /= total;
-    return x;
-  };
-  const std::vector<double> p = softmax(exact), p_served = softmax(served);
-  std::vector<double> pool_part(static_cast<size_t>(d)), own_part(pool_part), y(pool_part);
-  for (size_t t = 0; t < rows.size(); ++t) {
-    truth.tv += std::abs(p[t] - p_served[t]) / 2;
-    for (size_t c = 0; c < y.size(); ++c) {
-      y[c] += p[t] * rows[t].exact_value[c];
-      if (static_cast<int32_t>(t) < stored)
-        pool_part[c] += p_served[t] * rows[t].value[c];
-      else
-        own_part[c] += p_served[t] * rows[t].exact_value[c];
-    }
-  }
-  truth.out = m.rotated_back(pool_part);
-  for (size_t c = 0; c < y.size(); ++c) {
-    truth.out[c] += own_part[c];
-    truth.output_error += (y[c] - truth.out[c]) * (y[c] - truth.out[c]);
-  }
-  truth.output_error = std::sqrt(truth.output_error);
-  return truth;
-}
 
 }  // namespace assay

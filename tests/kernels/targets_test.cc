@@ -6,6 +6,7 @@
 
 #include "gtest/gtest.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "tests/kernels/pool_model.h"
 #include "tests/kernels/random_data.h"
 
 namespace assay {
@@ -51,6 +52,48 @@ std::vector<float> run_everything(DType dtype) {
   ops.attention(0, batch, shape, view_of(qkv, tokens, 200), cache, {}, view_of(out, tokens, 120));
   keep(out);
   return results;
+}
+
+// Compressed pools: what attention serves, then what its cells sum.
+std::vector<float> run_pool(const PoolCase& c) {
+  PoolModel model(c, {200});
+  CpuOps ops(1);
+  model.run(ops, {{0, 0, 150}});
+  model.make_exact(0, 17, 0);
+  const PoolModel::Result result = model.run(ops, {{0, 150, 50}});
+  std::vector<float> results = result.out;
+  for (const kv::MeterCell& cell : result.cells) {
+    const kv::MeterSums<float>& sums = cell.conditional;
+    results.insert(results.end(), {sums.b1 / sums.weight, sums.b2 / sums.weight, sums.radius_max});
+  }
+  return results;
+}
+
+TEST(Targets, PoolsAgree) {
+  using kv::RadiusKind;
+  const int64_t supported = hwy::SupportedTargets();
+  std::set<std::vector<float>> distinct;
+  for (const PoolCase& c :
+       {PoolCase{2, 3, 64, 16, DType::kBF16}, PoolCase{1, 5, 128, 32, DType::kF16}, PoolCase{1, 1, 16, 16, DType::kF32},
+        PoolCase{2, 2, 64, 16, DType::kBF16, true, true, "certified", RadiusKind::kBoth, DitherStream::kPeriodic},
+        PoolCase{2, 3, 128, 16, DType::kBF16, true, true, "witcert", RadiusKind::kDither, DitherStream::kPeriodic, 4},
+        PoolCase{1, 3, 64, 16, DType::kBF16, true, true, "observed:rtn-int8"}}) {
+    const std::vector<float> best = run_pool(c);
+    for (int64_t left = supported; left != 0; left &= left - 1) {
+      const int64_t target = left & -left;
+      hwy::DisableTargets(~target);
+      const std::vector<float> values = run_pool(c);
+      hwy::DisableTargets(0);
+      distinct.insert(values);
+      ASSERT_EQ(values.size(), best.size());
+      for (size_t i = 0; i < best.size(); ++i) {
+        ASSERT_NEAR(values[i], best[i], 2e-5f * (1.0f + std::abs(best[i]))) << c.name() << hwy::TargetName(target) << i;
+      }
+    }
+  }
+  if ((supported & (supported - 1)) != 0) {
+    EXPECT_GT(distinct.size(), 6u);
+  }
 }
 
 TEST(Targets, AllAgree) {

@@ -10,7 +10,7 @@
 #include "gmock/gmock.h"
 #include "kernels/cpu/cpu_device.h"
 #include "tests/golden/sequence_driver.h"
-#include "tests/kernels/pool_model.h"
+#include "tests/kernels/pool_truth.h"
 
 namespace assay {
 namespace {

@@ -16,6 +16,32 @@ TEST(PoolLayout, ExactBytesAreTheSumOfTheirRows) {
   EXPECT_EQ(layout->bytes_per_page(), int64_t{8} * 2 * 32 * 2 * 128 * 2);
 }
 
+TEST(PoolLayout, CompressedBytes) {
+  const KvShape shape{3, 2, 128, 64, DType::kBF16};
+  const auto bytes = [&](const char* pool, int32_t pairs) {
+    const auto layout = make_pool_layout(pool, shape, {.outlier_pairs = pairs});
+    EXPECT_TRUE(layout.ok()) << layout.status().message();
+    return layout.ok() ? layout->bytes_per_page() : 0;
+  };
+  EXPECT_EQ(bytes("certified", 0), int64_t{3} * 2 * 64 * 264);
+  EXPECT_EQ(bytes("witcert", 0), int64_t{3} * 2 * 64 * 272);
+  EXPECT_EQ(bytes("witcert", 4), int64_t{3} * 2 * 64 * 288);
+  EXPECT_EQ(bytes("observed:fp8-e4m3", 0), int64_t{3} * 2 * 64 * (256 + 34));
+  EXPECT_EQ(bytes("observed:kvquant-4", 0), int64_t{3} * 2 * 2 * (128 * 20 + 6 * 41 + 32 * 68 + 32 * 34));
+  for (const std::string& name : pool_names()) EXPECT_GT(bytes(name.c_str(), 0), 0) << name;
+}
+
+// A record of 32 tokens: both its tiles have one address.
+TEST(PoolLayout, RecordsOfTwoTiles) {
+  const auto layout = make_pool_layout("observed:kivi-2", {1, 1, 64, 64, DType::kF32});
+  ASSERT_TRUE(layout.ok());
+  EXPECT_TRUE(layout->encodes_whole_pages());
+  const PagedKvView view = layout->view(nullptr, 2);
+  EXPECT_EQ(view.record(0, 0, 0, 0), view.record(0, 0, 0, 1));
+  EXPECT_EQ(view.record(0, 0, 0, 2) - view.record(0, 0, 0, 0), layout->record_bytes);
+  EXPECT_EQ(view.record(0, 1, 0, 0) - view.record(0, 0, 0, 0), layout->bytes_per_page());
+}
+
 // Every record lies inside the pool and no two overlap.
 TEST(PoolLayout, RecordsTileTheMemory) {
   const KvShape shape{3, 2, 6, 48, DType::kF16};
@@ -50,7 +76,15 @@ TEST(PoolLayout, RefusesWithTheNames) {
   shape = good;
   shape.head_dim = 63;
   EXPECT_THAT(std::string(make_pool_layout("exact", shape).status().message()), testing::HasSubstr("head_dim"));
-  EXPECT_THAT(pool_names(), testing::Contains("exact"));
+  EXPECT_THAT(pool_names(), testing::IsSupersetOf({"exact", "certified", "witcert", "observed:identity"}));
+  shape = good;
+  shape.head_dim = 48;
+  EXPECT_THAT(std::string(make_pool_layout("witcert", shape).status().message()), testing::HasSubstr("power of two"));
+  EXPECT_THAT(std::string(make_pool_layout("observed:kivi-2", good).status().message()),
+              testing::HasSubstr("block_size"));
+  EXPECT_THAT(std::string(make_pool_layout("observed:none", good).status().message()), testing::HasSubstr("rtn-int4"));
+  EXPECT_THAT(std::string(make_pool_layout("witcert", good, {.outlier_pairs = 17}).status().message()),
+              testing::HasSubstr("kv_outlier_pairs"));
 }
 
 }  // namespace

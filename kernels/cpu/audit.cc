@@ -1,0 +1,137 @@
+#include "kernels/cpu/audit.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <vector>
+
+#include "kernels/cpu/elements.h"
+
+namespace assay {
+namespace {
+
+// Exact attention of one row and head.
+struct ExactRow {
+  std::vector<double> weights;  // [tokens]
+  std::vector<double> output;   // [head_dim]
+  double largest_value = 0;     // max |v_t|
+};
+
+// Exact rows of one KV head: [tokens][head_dim] of K and of V.
+struct ExactRows {
+  std::vector<float> keys, values;
+};
+
+std::optional<ExactRows> exact_rows(const PoolProblem& problem, const PoolItem& item, const kv::BackingView& backing,
+                                    kv::GateTally& tally) {
+  const int32_t dim = problem.shape.head_dim, own = item.first_own + 1;
+  const int32_t* pages = problem.batch.pages_of(item.sequence);
+  ExactRows rows;
+  rows.keys.resize(static_cast<size_t>((item.stored + own) * dim));
+  rows.values.resize(rows.keys.size());
+  for (int32_t t = 0; t < item.stored; ++t) {
+    const int32_t page = pages[t / backing.page_tokens], token = t % backing.page_tokens;
+    if (!backing.covers(page)) return std::nullopt;
+    const int64_t block = backing.block(problem.layer, page, item.kv_head);
+    if (!kv::row_is_intact(backing, block, token)) {
+      tally.checksum_failures += 1;
+      return std::nullopt;
+    }
+    for (const auto& [from, to] : {std::pair{backing.k_row(block, token), &rows.keys},
+                                   {backing.v_row(block, token), &rows.values}}) {
+      with_elements(problem.cache.dtype, from, [&, to = to](const auto* elements) {
+        for (int32_t c = 0; c < dim; ++c) (*to)[static_cast<size_t>(t * dim + c)] = element_to_f32(elements[c]);
+      });
+    }
+  }
+  const int32_t first_key = problem.shape.num_heads + item.kv_head;
+  for (int32_t t = 0; t < own; ++t) {
+    const int64_t at = t * problem.qkv.row_stride, to = int64_t{item.stored + t} * dim;
+    std::copy_n(problem.own(item, first_key) + at, dim, rows.keys.data() + to);
+    std::copy_n(problem.own(item, first_key + problem.shape.num_kv_heads) + at, dim, rows.values.data() + to);
+  }
+  return rows;
+}
+
+ExactRow attend_in_double(const float* query, const ExactRows& rows, int32_t dim) {
+  const size_t tokens = rows.keys.size() / static_cast<size_t>(dim);
+  ExactRow row{std::vector<double>(tokens), std::vector<double>(static_cast<size_t>(dim)), 0};
+  double largest = -INFINITY, sum = 0;
+  for (size_t t = 0; t < tokens; ++t) {
+    const float* k = rows.keys.data() + t * static_cast<size_t>(dim);
+    double logit = 0;
+    for (int32_t c = 0; c < dim; ++c) logit += static_cast<double>(query[c]) * static_cast<double>(k[c]);
+    row.weights[t] = logit / std::sqrt(static_cast<double>(dim));
+    largest = std::max(largest, row.weights[t]);
+  }
+  for (double& w : row.weights) sum += w = std::exp(w - largest);
+  for (size_t t = 0; t < tokens; ++t) {
+    row.weights[t] /= sum;
+    const float* v = rows.values.data() + t * static_cast<size_t>(dim);
+    double square = 0;
+    for (int32_t c = 0; c < dim; ++c) {
+      const auto value = static_cast<double>(v[c]);
+      row.output[static_cast<size_t>(c)] += row.weights[t] * value;
+      square += value * value;
+    }
+    row.largest_value = std::max(row.largest_value, std::sqrt(square));
+  }
+  return row;
+}
+
+// True errors of what was served.
+struct Errors {
+  double tv = 0, output = 0;
+};
+
+Errors errors_of(const ExactRow& exact, const std::vector<double>& served, const float* output) {
+  Errors errors;
+  for (size_t t = 0; t < served.size(); ++t) errors.tv += 0.5 * std::abs(served[t] - exact.weights[t]);
+  for (size_t c = 0; c < exact.output.size(); ++c) {
+    const double difference = static_cast<double>(output[c]) - exact.output[c];
+    errors.output += difference * difference;
+  }
+  errors.output = std::sqrt(errors.output);
+  return errors;
+}
+
+void count(const Errors& errors, double tv_bound, double value_error, double largest_value, kv::AuditTally& tally) {
+  tally.cells += 1;
+  const double output_bound = kv::output_bound(tv_bound, largest_value, value_error);
+  // Negated, so that a NaN is a violation. A bound of 1 holds for any weights, and says nothing of the output.
+  tally.violations += !(errors.tv <= tv_bound) || (tv_bound < 1.0 && !(errors.output <= output_bound));
+  const double ratio = errors.tv > 0 ? tv_bound / errors.tv : INFINITY;
+  int bucket = 0;
+  while (bucket < kv::kNumTightnessBuckets - 1 && !(ratio <= kv::kTightnessEdges[bucket])) ++bucket;
+  tally.tightness[bucket] += 1;
+  if (kv::is_finite(ratio)) tally.tightness_sum += ratio;
+}
+
+}  // namespace
+
+void audit_cell(const PoolProblem& problem, const PoolItem& item, int32_t pair, const AttentionLogView& log,
+                const kv::BackingView& backing, kv::AuditTallies& tallies, kv::GateTally& tally) {
+  const kv::MeterView& meter = problem.meter;
+  const int64_t at = int64_t{problem.cell(item, pair)} * meter.num_heads + problem.head(item, pair);
+  const kv::MeterCell& cell = meter.cells[at];
+  if (cell.compressed_tokens == 0) return;
+  const std::optional<ExactRows> rows = exact_rows(problem, item, backing, tally);
+  if (!rows) return;
+  const int32_t dim = problem.shape.head_dim;
+  const float* query = problem.qkv.f32() + item.first_row * problem.qkv.row_stride + problem.head(item, pair) * dim;
+  const float* output = problem.out.f32() + item.first_row * problem.out.row_stride + problem.head(item, pair) * dim;
+  const ExactRow exact = attend_in_double(query, *rows, dim);
+  const Errors errors = errors_of(exact, served_weights(log, pair), output);
+  const kv::MeterThresholds& thresholds = meter.thresholds[item.sequence];
+  const auto value = static_cast<double>(kv::value_error(cell.certain, cell.serial_terms));
+  if (meter.radius != kv::RadiusKind::kDither) {
+    const kv::Meter<float> certain = kv::judge_cell(cell, thresholds, meter.bound, kv::RadiusKind::kWitness).meter;
+    count(errors, static_cast<double>(certain.tv), value, exact.largest_value, tallies.deterministic);
+  }
+  if (meter.radius != kv::RadiusKind::kWitness) {
+    const kv::Meter<float> conditional = kv::judge_cell(cell, thresholds, meter.bound, meter.radius).meter;
+    count(errors, static_cast<double>(conditional.tv), value, exact.largest_value, tallies.conditional);
+  }
+}
+
+}  // namespace assay
