@@ -54,18 +54,6 @@ const char* policy_name(CertificateOptions::Policy policy) {
   return "observe";
 }
 
-void add_gate(kv::GateTally& sum, const kv::GateTally& more) {
-  sum.refined += more.refined;
-  sum.paged += more.paged;
-  sum.whole_head += more.whole_head;
-  sum.whole_layer += more.whole_layer;
-  sum.pages_in += more.pages_in;
-  sum.bytes_in += more.bytes_in;
-  sum.repair_hits += more.repair_hits;
-  sum.checksum_failures += more.checksum_failures;
-  sum.pages_not_backed += more.pages_not_backed;
-}
-
 CertificateGate gate_of(const kv::GateTally& tally) {
   const auto number = [](uint64_t count) { return static_cast<int64_t>(count); };
   return {.refined = number(tally.refined),
@@ -81,7 +69,7 @@ CertificateGate gate_of(const kv::GateTally& tally) {
 }  // namespace
 
 void CertificateTally::add(const kv::SequenceMeter& step, bool backed) {
-  add_gate(sum_.gate, step.gate);
+  kv::add(sum_.gate, step.gate);
   backed_ = backed_ && backed;
   for (int phase = 0; phase < kv::kNumPhases; ++phase) {
     add_counts(sum_.cells[phase], step.cells[phase]);

@@ -31,9 +31,12 @@ class MomentObserver final : public QkvObserver {
   }
 
   void observe(int32_t layer, ConstTensor qkv) override {
-    host_.resize(static_cast<size_t>(qkv.rows * qkv.row_stride));
-    error_ = device_.copy_to_host(host_.data(), qkv.data, host_.size() * sizeof(float));
+    const size_t count = static_cast<size_t>(qkv.rows * qkv.row_stride);
+    host_.resize(count);
+    stored_.resize(count * dtype_bytes(qkv.dtype));
+    error_ = device_.copy_to_host(stored_.data(), qkv.data, stored_.size());
     if (error_ != KernelError::kOk) return;
+    for (size_t i = 0; i < count; ++i) host_[i] = load_as_f32(qkv.dtype, stored_.data(), static_cast<int64_t>(i));
     const int32_t dim = config_.head_dim, group = config_.num_heads / config_.num_kv_heads;
     for (int64_t row = 0; row < qkv.rows; ++row) {
       const float* q = host_.data() + row * qkv.row_stride;
@@ -63,6 +66,7 @@ class MomentObserver final : public QkvObserver {
   const ModelConfig& config_;
   Device& device_;
   ChannelMoments& moments_;
+  std::vector<std::byte> stored_;
   std::vector<float> host_;
   KernelError error_ = KernelError::kOk;
 };
@@ -114,7 +118,7 @@ absl::StatusOr<ChannelMoments> measure_moments(const std::vector<int32_t>& token
   ChannelMoments moments;
   MomentObserver observer(config, device, moments);
   constexpr int32_t kPageTokens = 64;
-  const KvShape shape{config.num_layers, config.num_kv_heads, config.head_dim, kPageTokens, DType::kF32};
+  const KvShape shape{config.num_layers, config.num_kv_heads, config.head_dim, kPageTokens, decoder.activation_dtype()};
   const absl::StatusOr<PoolLayout> layout = make_pool_layout("exact", shape);
   if (!layout.ok()) return layout.status();
   const int32_t total = static_cast<int32_t>(tokens.size()), piece = std::min(total, max_context);
@@ -138,7 +142,7 @@ absl::StatusOr<ChannelMoments> measure_moments(const std::vector<int32_t>& token
       plan.slices.push_back(slice);
       const BatchLimits limits{decoder.max_tokens(), config.vocab_size, kPageTokens, num_pages};
       if (absl::Status status = batch.stage(plan, limits, {}, device); !status.ok()) return status;
-      decoder.forward(batch.view(), pool->view(), {}, &observer);
+      decoder.forward(batch.view(), pool->view(), {}, {}, &observer);
       const KernelError error = observer.error() != KernelError::kOk ? observer.error() : device.synchronize();
       if (error != KernelError::kOk) return absl::InternalError(kernel_error_name(error));
     }

@@ -5,22 +5,22 @@
 #include <string>
 #include <utility>
 
-#include "engine/execute/calibration.h"
 #include "engine/execute/cell_copier.h"
 #include "engine/execute/machine.h"
+#include "engine/execute/pool_setup.h"
+#include "engine/execute/step_key.h"
 #include "engine/weights/checkpoint.h"
 #include "engine/weights/dummy_weights.h"
-#include "kernels/cpu/cpu_device.h"
-#include "kernels/cpu/cpu_ops.h"
 #include "spdlog/spdlog.h"
 
 namespace assay {
 namespace {
 
-// Logits are made for this many rows at a time at most: 64 MiB of them, at least 16 rows.
-int32_t logit_rows(int32_t vocab_size, int32_t max_tokens) {
-  const int32_t fit = static_cast<int32_t>((int64_t{64} << 20) / (int64_t{4} * vocab_size));
-  return std::min(max_tokens, std::clamp(fit, 16, 256));
+// Logits are made for this many rows at a time at most: 64 MiB of them (512 MiB on a GPU), at least 16 rows.
+int32_t logit_rows(const ModelConfig& model, const EngineConfig& config) {
+  const int64_t budget = int64_t{config.device == "cuda" ? 512 : 64} << 20;
+  const int32_t fit = static_cast<int32_t>(std::min<int64_t>(budget / (int64_t{4} * model.vocab_size), 256));
+  return std::min(config.max_num_batched_tokens, std::max(fit, 16));
 }
 
 absl::Status not_finite(int32_t position) {
@@ -48,11 +48,16 @@ absl::StatusOr<std::unique_ptr<Executor>> ModelExecutor::create(EngineConfig& co
   const absl::StatusOr<GenerationDefaults> defaults = load_generation_defaults(config.model_dir);
   if (!defaults.ok()) return defaults.status();
   const bool max_model_len_given = config.max_model_len != 0;
-  const Machine machine{usable_cpus(), available_memory_bytes()};
+  Machine machine = this_machine();
   if (absl::Status status = resolve_compute(executor->config_, machine, config); !status.ok()) return status;
   executor->comm_ = make_single_communicator();
   if (absl::Status status = executor->load_weights(config); !status.ok()) return status;
+  if (absl::Status status = executor->start_device(config); !status.ok()) return status;
   const DType stored = executor->weights_.layers[0].qkv[0].weight.dtype;
+  if (config.device == "cuda") {
+    const int32_t rows = logit_rows(executor->config_, config);
+    machine.available_memory_bytes = bytes_for_cache(executor->config_, config, rows);
+  }
   const absl::StatusOr<CachePlan> cache =
       resolve_cache(executor->config_, stored, machine, max_model_len_given, config);
   if (!cache.ok()) return cache.status();
@@ -80,40 +85,50 @@ absl::Status ModelExecutor::load_weights(const EngineConfig& config) {
   return absl::OkStatus();
 }
 
-absl::Status ModelExecutor::build(const EngineConfig& config, const CachePlan& cache) {
-  device_ = std::make_unique<CpuDevice>(config.threads);
-  ops_ = std::make_unique<CpuOps>(config.threads);
+absl::Status ModelExecutor::start_device(const EngineConfig& config) {
+  absl::StatusOr<Backend> backend = make_backend(config, weights_.layers[0].qkv[0].weight.dtype);
+  if (!backend.ok()) return backend.status();
+  device_ = std::move(backend->device);
+  ops_ = std::move(backend->ops);
+  if (config.device == "cpu") return absl::OkStatus();  // weights are used where they are
+  absl::StatusOr<Buffer> uploaded = upload_weights(weights_, ops_->activation_dtype(), *device_);
+  if (!uploaded.ok()) return uploaded.status();
+  device_weights_ = *std::move(uploaded);
+  source_.reset();
+  return absl::OkStatus();
+}
+
+absl::Status ModelExecutor::build(EngineConfig& config, const CachePlan& cache) {
   RopeFrequencies rope =
       rope_frequencies(config_.rope, config_.head_dim, config_.max_position_embeddings, config.max_model_len);
   auto decoder =
       DecoderModel::create(config_, weights_, std::move(rope), *device_, *ops_, *comm_, config.max_num_batched_tokens,
-                           logit_rows(config_.vocab_size, config.max_num_batched_tokens));
+                           logit_rows(config_, config));
   if (!decoder.ok()) return decoder.status();
   decoder_ = *std::move(decoder);
-  const absl::StatusOr<PoolTransform> transform = pool_transform(config, cache.layout);
+  const absl::StatusOr<PoolTransform> transform = make_pool_transform(config, config_, cache, *decoder_, *device_);
   if (!transform.ok()) return transform.status();
-  absl::StatusOr<KvPool> pool = KvPool::make(*device_, cache.layout, cache.num_pages, *transform);
+  const int64_t pool_bytes = cache.num_pages * cache.layout.bytes_per_page();
+  const int64_t host_bytes = available_memory_bytes() - (config.device == "cuda" ? 0 : pool_bytes);
+  const absl::StatusOr<GatePlan> behind = resolve_gate(cache, ops_->has_gate(), host_bytes, config);
+  if (!behind.ok()) return behind.status();
+  absl::StatusOr<KvPool> pool = KvPool::make(*device_, cache.layout, cache.num_pages, *transform, config.max_num_seqs,
+                                             behind->repair_slots);
   if (!pool.ok()) return pool.status();
+  filling_ = FillingPages(config.max_num_seqs);
   pool_ = *std::move(pool);
+  const AttentionShape heads{config_.num_heads, config_.num_kv_heads, config_.head_dim};
+  if (const std::string problem = ops_->unsupported(heads, pool_.view()); !problem.empty()) {
+    return absl::InvalidArgumentError("device " + config.device + ": " + problem);
+  }
   if (!is_compressed(cache.layout.format)) return absl::OkStatus();
   absl::StatusOr<StepMeter> meter = StepMeter::make(*device_, cache.meter, config_.num_layers, config_.num_heads);
   if (!meter.ok()) return meter.status();
   meter_ = *std::move(meter);
+  absl::StatusOr<StepGate> gate = StepGate::make(*device_, config, *behind, cache.layout.shape, pool_);
+  if (!gate.ok()) return gate.status();
+  gate_ = *std::move(gate);
   return absl::OkStatus();
-}
-
-absl::StatusOr<PoolTransform> ModelExecutor::pool_transform(const EngineConfig& config, const PoolLayout& layout) {
-  PoolTransform transform;
-  if (layout.format != KvFormat::kCertified) return transform;
-  if (config.kv_rotation) {
-    transform.signs.resize(static_cast<size_t>(config_.head_dim));
-    kv::rotation_signs(config_.head_dim, transform.signs.data());
-  }
-  if (!config.kv_balance) return transform;
-  absl::StatusOr<PoolCalibration> calibration = calibrate_pool(config, config_, *decoder_, *device_);
-  if (!calibration.ok()) return calibration.status();
-  transform.lambda = std::move(calibration->lambda);
-  return transform;
 }
 
 void ModelExecutor::describe(const EngineConfig& config, const CachePlan& cache, const GenerationDefaults& defaults) {
@@ -137,7 +152,7 @@ void ModelExecutor::describe(const EngineConfig& config, const CachePlan& cache,
   const int64_t tokens = int64_t{cache.num_pages} * layout.shape.page_tokens;
   PoolInfo& pool = pool_info_;
   pool.pool = layout.name;
-  pool.dtype = is_compressed(layout.format) ? "int8" : dtype_name(layout.shape.row_dtype);
+  pool.dtype = layout.dtype;
   pool.block_size = layout.shape.page_tokens;
   pool.num_pages = cache.num_pages;
   pool.bytes_per_page = pool_.record_bytes() / cache.num_pages;
@@ -146,6 +161,7 @@ void ModelExecutor::describe(const EngineConfig& config, const CachePlan& cache,
       static_cast<int32_t>(pool_.record_bytes() / tokens / layout.shape.num_layers / layout.shape.num_kv_heads);
   pool.granularity = layout.granularity;
   pool.scale_source = layout.scale_source;
+  pool.has_backing = gate_.has_backing();
 }
 
 absl::StatusOr<StepResult> ModelExecutor::execute(const StepPlan& plan) {
@@ -153,10 +169,19 @@ absl::StatusOr<StepResult> ModelExecutor::execute(const StepPlan& plan) {
   const BatchLimits limits{decoder_->max_tokens(), config_.vocab_size, pool_.view().page_tokens,
                            pool_.view().num_pages};
   if (absl::Status status = batch_.stage(plan, limits, jobs.rows(), *device_); !status.ok()) return status;
+  if (absl::Status status = filling_.stage(plan, pool_.view(), *device_); !status.ok()) return status;
   if (absl::Status status = meter_.stage(plan, *device_); !status.ok()) return status;
+  gate_.stage(plan);
   std::optional<CellCopier> copier;
   if (cell_observer_) copier.emplace(meter_.view(), *device_, cell_observer_);
-  decoder_->forward(batch_.view(), pool_.view(), meter_.view(), copier ? &*copier : nullptr);
+  const auto forward = [&] {
+    decoder_->forward(batch_.view(), pool_.view(), meter_.view(), gate_.view(), copier ? &*copier : nullptr);
+  };
+  if (!copier && is_repeatable(batch_.view())) {
+    ops_->run_repeatable(step_key(batch_.view(), pool_.view(), meter_.view()), forward);
+  } else {
+    forward();
+  }
   if (copier && copier->finish() != KernelError::kOk) return absl::InternalError("the meter cannot be read");
   StepResult result;
   result.slices.resize(plan.slices.size());
@@ -168,8 +193,9 @@ absl::StatusOr<StepResult> ModelExecutor::execute(const StepPlan& plan) {
     score_rows(plan, jobs.score, begin, std::min(begin + block, jobs.score.size()), jobs.sample.size(), result);
   }
   const KernelError error = device_->synchronize();
-  if (error != KernelError::kOk) return absl::InternalError(kernel_error_name(error));
+  if (error != KernelError::kOk) return device_failure(*device_, error);
   if (absl::Status status = meter_.collect(*device_, result); !status.ok()) return status;
+  gate_.collect(plan, result);
   return result;
 }
 

@@ -5,10 +5,13 @@
 #include <vector>
 
 #include "engine/comm/communicator.h"
+#include "engine/execute/backend.h"
 #include "engine/execute/executor.h"
+#include "engine/execute/filling_pages.h"
 #include "engine/execute/head_jobs.h"
 #include "engine/execute/kv_pool.h"
 #include "engine/execute/resolve_config.h"
+#include "engine/execute/step_gate.h"
 #include "engine/execute/step_batch.h"
 #include "engine/execute/step_meter.h"
 #include "engine/model/decoder_model.h"
@@ -26,13 +29,14 @@ class ModelExecutor final : public Executor {
   absl::StatusOr<StepResult> execute(const StepPlan& plan) override;
   const ModelInfo& model() const override { return model_info_; }
   const PoolInfo& pool() const override { return pool_info_; }
+  GateStats read_gate() const override { return gate_.stats(); }
   std::vector<kv::HeadMeter> read_head_meters() override;
   void observe_cells(CellObserver observer) override { cell_observer_ = std::move(observer); }
 
  private:
   absl::Status load_weights(const EngineConfig& config);
-  absl::Status build(const EngineConfig& config, const CachePlan& cache);
-  absl::StatusOr<PoolTransform> pool_transform(const EngineConfig& config, const PoolLayout& layout);
+  absl::Status start_device(const EngineConfig& config);
+  absl::Status build(EngineConfig& config, const CachePlan& cache);
   void describe(const EngineConfig& config, const CachePlan& cache, const GenerationDefaults& defaults);
   void sample_rows(const StepPlan& plan, const std::vector<HeadJob>& jobs, size_t begin, size_t end,
                    StepResult& result);
@@ -40,15 +44,18 @@ class ModelExecutor final : public Executor {
                   size_t first_head_row, StepResult& result);
 
   ModelConfig config_;
-  std::unique_ptr<WeightSource> source_;
+  std::unique_ptr<WeightSource> source_;  // gone once the weights are on a device of their own
   DecoderWeights weights_;
   std::unique_ptr<Communicator> comm_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<Ops> ops_;
+  Buffer device_weights_;
   KvPool pool_;
+  FillingPages filling_;
   std::unique_ptr<DecoderModel> decoder_;
   StepBatch batch_;
   StepMeter meter_;
+  StepGate gate_;
   CellObserver cell_observer_;
   ModelInfo model_info_;
   PoolInfo pool_info_;

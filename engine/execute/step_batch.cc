@@ -10,6 +10,14 @@ absl::Status broken(const SequenceSlice& slice, const std::string& what) {
   return absl::InternalError("step plan, sequence " + std::to_string(slice.sequence_id) + ": " + what);
 }
 
+// To the next of 2^n x {4, 5, 6, 7} / 4, at least 64: steps of a growing context keep their shape for a while, and a
+// device may repeat them.
+int32_t rounded_up(int32_t count) {
+  int32_t step = 16;
+  while (count > 8 * step) step *= 2;
+  return std::max(64, (count + step - 1) / step * step);
+}
+
 absl::Status check_slice(const SequenceSlice& slice, const BatchLimits& limits) {
   const int64_t end = int64_t{slice.first_position} + slice.num_tokens;
   if (slice.num_tokens < 1 || slice.first_position < 0) return broken(slice, "an empty slice");
@@ -17,7 +25,7 @@ absl::Status check_slice(const SequenceSlice& slice, const BatchLimits& limits) 
   if (end > int64_t{slice.num_pages} * limits.page_tokens) return broken(slice, "positions without pages");
   if (slice.sample && end != slice.num_known_tokens) return broken(slice, "samples before the end of its tokens");
   if (slice.sampling == nullptr && (slice.sample || slice.prompt_logprobs)) return broken(slice, "no sampling rules");
-  for (int32_t i = 0; i < slice.num_known_tokens; ++i) {
+  for (int32_t i = slice.first_position; i < end; ++i) {
     if (slice.tokens[i] < 0 || slice.tokens[i] >= limits.vocab_size)
       return broken(slice, "a token outside the vocabulary");
   }
@@ -59,6 +67,7 @@ void StepBatch::fill(const StepPlan& plan, const std::vector<int32_t>& head_rows
   const size_t tokens = static_cast<size_t>(plan.num_tokens), sequences = plan.slices.size();
   stride_ = 0;
   for (const SequenceSlice& slice : plan.slices) stride_ = std::max(stride_, slice.num_pages);
+  stride_ = rounded_up(stride_);
   host_.assign(3 * tokens + sequences + 1 + sequences * static_cast<size_t>(stride_), 0);
   int32_t* ids = host_.data();
   int32_t *positions = ids + tokens, *owners = positions + tokens, *first_row = owners + tokens;
@@ -88,9 +97,14 @@ void StepBatch::point_view_at(const int32_t* base, const StepPlan& plan) {
   view_.first_row = base + 3 * tokens;
   view_.page_table = view_.first_row + sequences + 1;
   view_.page_table_stride = stride_;
-  view_.max_context = 0;
+  view_.max_context = view_.num_decodes = view_.max_slice_rows = 0;
   for (const SequenceSlice& slice : plan.slices) {
     view_.max_context = std::max(view_.max_context, slice.first_position + slice.num_tokens);
+    view_.max_slice_rows = std::max(view_.max_slice_rows, slice.num_tokens);
+  }
+  view_.max_context = rounded_up(view_.max_context);
+  while (view_.num_decodes < view_.num_sequences && plan.slices[static_cast<size_t>(view_.num_decodes)].num_tokens == 1) {
+    ++view_.num_decodes;
   }
   head_rows_ = view_.page_table + sequences * stride_;
 }

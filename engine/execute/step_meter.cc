@@ -39,8 +39,7 @@ std::vector<kv::MeteredRow> metered_rows(const StepPlan& plan) {
   int32_t row = 0;
   for (size_t s = 0; s < plan.slices.size(); ++s) {
     const SequenceSlice& slice = plan.slices[s];
-    const bool decode = slice.num_tokens == 1 && slice.first_position + 1 == slice.num_known_tokens;
-    const kv::Phase phase = decode ? kv::Phase::kDecode : kv::Phase::kPrefill;
+    const kv::Phase phase = is_decode(slice) ? kv::Phase::kDecode : kv::Phase::kPrefill;
     for (int32_t i = 0; i < slice.num_tokens; ++i, ++row) {
       const int32_t position = slice.first_position + i;
       if (is_metered(slice, position, phase)) rows.push_back({row, static_cast<int32_t>(s), position, phase});

@@ -73,19 +73,19 @@ absl::Status DecoderModel::allocate(Device& device) {
 }
 
 void DecoderModel::forward(const BatchView& batch, const PagedKvView& cache, const kv::MeterView& meter,
-                           QkvObserver* observer) {
+                           const kv::GateView& gate, QkvObserver* observer) {
   const int32_t rows = batch.num_tokens;
   ops_.embed(weights_.embedding, batch.token_ids, hidden_.first_rows(rows));
   ops_.rope_angles(batch, {rope_.inv_freq.data(), static_cast<int32_t>(rope_.inv_freq.size()), rope_.scale},
                    angles_.f32());
   for (int32_t layer = 0; layer < config_.num_layers; ++layer) {
-    attention_block(layer, batch, cache, meter, observer);
+    attention_block(layer, batch, cache, meter, gate, observer);
     mlp_block(weights_.layers[static_cast<size_t>(layer)], rows);
   }
 }
 
 void DecoderModel::attention_block(int32_t layer, const BatchView& batch, const PagedKvView& cache,
-                                   const kv::MeterView& meter, QkvObserver* observer) {
+                                   const kv::MeterView& meter, const kv::GateView& gate, QkvObserver* observer) {
   const LayerWeights& weights = weights_.layers[static_cast<size_t>(layer)];
   const int32_t rows = batch.num_tokens;
   const Tensor hidden = hidden_.first_rows(rows), normed = normed_.first_rows(rows), qkv = qkv_.first_rows(rows);
@@ -97,6 +97,7 @@ void DecoderModel::attention_block(int32_t layer, const BatchView& batch, const 
   const bool compressed = is_compressed(cache.format);  // then the pool is read as it was before this step
   if (!compressed) ops_.kv_write(layer, batch, shape_, qkv, cache);
   ops_.attention(layer, batch, shape_, qkv, cache, meter, attended);
+  if (gate.on) ops_.gate(layer, batch, shape_, qkv, cache, meter, gate, attended);
   if (compressed) ops_.kv_write(layer, batch, shape_, qkv, cache);
   if (meter.num_metered > 0) ops_.fold_meters(layer, meter);
   project_and_add(weights.output, attended, hidden);
@@ -106,8 +107,7 @@ void DecoderModel::mlp_block(const LayerWeights& weights, int32_t rows) {
   const Tensor hidden = hidden_.first_rows(rows), normed = normed_.first_rows(rows);
   const Tensor gate_up = gate_up_.first_rows(rows), activated = activated_.first_rows(rows);
   ops_.rms_norm(hidden, weights.post_attention_norm, config_.rms_norm_eps, normed);
-  ops_.linear(normed, weights.gate_up, /*accumulate=*/false, gate_up);
-  ops_.silu_mul(gate_up, activated);
+  ops_.gated_linear(normed, weights.gate_up, gate_up, activated);
   project_and_add(weights.down, activated, hidden);
 }
 

@@ -36,12 +36,14 @@ class DecoderModel {
 
   // Runs all layers over the batch; K and V of its rows go into the cache. `meter`: rows to meter on pools that can.
   // `observer` (may be null) sees each layer's q, k, v as attention does.
+  // `gate`: what lowers metered cells over their thresholds.
   void forward(const BatchView& batch, const PagedKvView& cache, const kv::MeterView& meter = {},
-               QkvObserver* observer = nullptr);
+               const kv::GateView& gate = {}, QkvObserver* observer = nullptr);
 
   // Logits [count, vocab_size] of rows of the last forward; `rows` [count] is device memory. Valid until the next call.
   Tensor logits(const int32_t* rows, int32_t count);
 
+  DType activation_dtype() const { return hidden_.dtype; }
   int32_t max_tokens() const { return max_tokens_; }
   int32_t max_logit_rows() const { return max_logit_rows_; }
 
@@ -50,7 +52,7 @@ class DecoderModel {
                Communicator& comm, int32_t max_tokens, int32_t max_logit_rows);
   absl::Status allocate(Device& device);
   void attention_block(int32_t layer, const BatchView& batch, const PagedKvView& cache, const kv::MeterView& meter,
-                       QkvObserver* observer);
+                       const kv::GateView& gate, QkvObserver* observer);
   void mlp_block(const LayerWeights& weights, int32_t rows);
   void project_and_add(const LinearPart& part, const Tensor& x, const Tensor& hidden);
 

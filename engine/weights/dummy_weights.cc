@@ -1,6 +1,8 @@
 #include "engine/weights/dummy_weights.h"
 
+#include <algorithm>
 #include <cmath>
+#include <thread>
 
 namespace assay {
 namespace {
@@ -41,11 +43,20 @@ absl::StatusOr<ConstTensor> DummyWeights::get(const std::string& name, int64_t r
   const bool is_norm = name.find("norm.weight") != std::string::npos;
   const float half_width = 0.02f * std::sqrt(3.0f);
   const uint64_t stream = splitmix(seed_ ^ name_hash(name));
-  for (int64_t i = 0; i < count; ++i) {
-    const uint64_t bits = splitmix(stream + static_cast<uint64_t>(i));
-    const float uniform = static_cast<float>(static_cast<int64_t>(bits >> 40)) * 0x1p-23f - 1.0f;
-    store(dtype_, is_norm ? 1.0f : uniform * half_width, data, i);
-  }
+  const auto fill = [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const uint64_t bits = splitmix(stream + static_cast<uint64_t>(i));
+      const float uniform = static_cast<float>(static_cast<int64_t>(bits >> 40)) * 0x1p-23f - 1.0f;
+      store(dtype_, is_norm ? 1.0f : uniform * half_width, data, i);
+    }
+  };
+  // Billions of weights take minutes on one processor.
+  constexpr int64_t kPart = int64_t{1} << 22;
+  const int64_t parts = std::clamp<int64_t>(count / kPart, 1, std::max(1u, std::thread::hardware_concurrency()));
+  std::vector<std::jthread> helpers;
+  for (int64_t p = 1; p < parts; ++p) helpers.emplace_back(fill, count * p / parts, count * (p + 1) / parts);
+  fill(0, count / parts);
+  helpers.clear();
   return ConstTensor(data, dtype_, rows, cols, cols);
 }
 

@@ -64,7 +64,7 @@ void add_end(const TextEvent& event, Json& choice) {
 Json logprobs_json(const TextEvent& event, const ReplyOptions& options, const Tokenizer& tokenizer) {
   if (!options.scores) return nullptr;
   return options.chat ? chat_logprobs(event.scores, options.top, tokenizer)
-                      : completion_logprobs(event.scores, options.top, tokenizer);
+                      : completion_logprobs(event, options.top, tokenizer);
 }
 
 // Where nothing was metered there is no worst cell: layer, head and step are null.
@@ -120,14 +120,16 @@ Json chat_logprobs(const std::vector<TokenScore>& scores, int32_t top, const Tok
   return {{"content", std::move(content)}, {"refusal", nullptr}};
 }
 
-Json completion_logprobs(const std::vector<TokenScore>& scores, int32_t top, const Tokenizer& tokenizer) {
+Json completion_logprobs(const TextEvent& event, int32_t top, const Tokenizer& tokenizer) {
   Json tokens = Json::array(), logprobs = Json::array(), tops = Json::array(), offsets = Json::array();
-  for (const TokenScore& score : scores) {
+  const auto add = [&](const TokenScore& score) {
     tokens.push_back(spell(score.bytes));
     logprobs.push_back(score.logprob ? Json(finite(*score.logprob)) : Json(nullptr));
     tops.push_back(top_dictionary(score, top, tokenizer));
     offsets.push_back(score.text_offset);
-  }
+  };
+  if (event.prompt_scores != nullptr) std::for_each(event.prompt_scores->begin(), event.prompt_scores->end(), add);
+  std::for_each(event.scores.begin(), event.scores.end(), add);
   return {{"text_offset", std::move(offsets)},
           {"token_logprobs", std::move(logprobs)},
           {"tokens", std::move(tokens)},
@@ -157,7 +159,7 @@ Json chunk_choice(const TextEvent& event, const ReplyOptions& options, bool firs
   } else {
     choice["text"] = event.text;
   }
-  const bool scored = options.scores && !event.scores.empty();
+  const bool scored = options.scores && (!event.scores.empty() || event.prompt_scores != nullptr);
   choice["logprobs"] = scored ? logprobs_json(event, options, tokenizer) : Json(nullptr);
   add_end(event, choice);
   if (options.return_token_ids) choice["token_ids"] = event.token_ids;

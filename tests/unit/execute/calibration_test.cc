@@ -1,6 +1,9 @@
 // Calibration: what is taken from the moments, and the files beside the model. Every broken file must be refused.
+#include "engine/api/calibration.h"
+
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -256,7 +259,8 @@ TEST(Cells, AreObservedLayerByLayer) {
     StepPlan plan;
     SequenceSlice slice;
     slice.tokens = tokens.data();
-    slice.num_known_tokens = slice.num_prompt_tokens = 65;
+    slice.num_known_tokens = 65;
+    slice.num_prompt_tokens = 64;
     slice.first_position = first;
     slice.num_tokens = plan.num_tokens = count;
     slice.pages = pages.data();
@@ -271,6 +275,62 @@ TEST(Cells, AreObservedLayerByLayer) {
   for (size_t i = 0; i < layers.size(); ++i) EXPECT_EQ(layers[i], static_cast<int32_t>(i));
   EXPECT_EQ(seen.metered, meter.cells[0].metered);
   EXPECT_EQ(seen.certified, meter.cells[0].certified);
+}
+
+std::vector<int32_t> some_text(int32_t length) {
+  std::vector<int32_t> tokens;
+  for (int32_t i = 0; i < length; ++i) tokens.push_back((i * i + 3 * i) % 61);
+  return tokens;
+}
+
+TEST(CalibrateModel, WritesTheFileAndSaysWhatItHolds) {
+  const ModelFolder folder;
+  EngineConfig config = folder.config(Files::kIgnore, some_text(150));
+  config.kv_pool = "exact";
+  const auto summary = calibrate_model(config);
+  ASSERT_TRUE(summary.ok()) << summary.status().message();
+  EXPECT_EQ(summary->file, folder.file(CalibrationOrigin::kOperator));
+  EXPECT_TRUE(fs::exists(summary->file));
+  EXPECT_EQ(summary->num_tokens, 150);
+  ASSERT_EQ(summary->energy.size(), 3u);
+  double last = 0;
+  for (const auto& share : summary->energy) {
+    EXPECT_GT(share.median, last);
+    EXPECT_GE(share.largest, share.median);
+    EXPECT_LE(share.largest, 1.0);
+    last = share.median;
+  }
+  EXPECT_FALSE(calibrate_model(folder.config(Files::kIgnore)).ok()) << "no text";
+}
+
+TEST(ScoreMeter, MetersEveryStrideAsInDecoding) {
+  const ModelFolder folder;
+  EngineConfig config = folder.config(Files::kIgnore);
+  ScoreOptions options;
+  options.context = 100;
+  options.stride = 16;
+  int64_t last_done = 0;
+  options.progress = [&](int64_t done, int64_t total) {
+    EXPECT_EQ(total, 150);
+    EXPECT_GT(done, last_done);
+    last_done = done;
+  };
+  const auto scores = score_meter(config, some_text(150), options);
+  ASSERT_TRUE(scores.ok()) << scores.status().message();
+  EXPECT_EQ(last_done, 150);
+  EXPECT_EQ(scores->positions, 6 + 3);  // 16 to 96 of the first piece, 16 to 48 of the second
+  const size_t heads = static_cast<size_t>(scores->num_layers * scores->num_heads);
+  ASSERT_EQ(scores->raw.size(), 9 * heads);
+  ASSERT_EQ(scores->value.size(), 9 * heads);
+  EXPECT_TRUE(std::is_sorted(scores->raw.begin(), scores->raw.end()));
+  EXPECT_GT(scores->raw.front(), 0.0);
+  options.stride = 48;  // a larger step: position 48 of each piece reads the same stored rows
+  options.progress = nullptr;
+  const auto sparse = score_meter(config, some_text(150), options);
+  ASSERT_TRUE(sparse.ok());
+  EXPECT_EQ(sparse->positions, 2 + 1);
+  options.stride = 200;
+  EXPECT_FALSE(score_meter(config, some_text(150), options).ok());
 }
 
 }  // namespace

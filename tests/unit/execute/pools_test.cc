@@ -48,6 +48,49 @@ TEST(CertifiedPool, BytesAreMeasured) {
   }
 }
 
+struct PoolBytes {
+  const char* pool;
+  int32_t outlier_pairs;
+  int64_t bytes;   // of 32 tokens and one KV head, head_dim 128, bf16 rows: K, V, and what stands beside them
+  double capacity;  // pages against the exact pool, as published: to 1 %
+};
+
+// Counted by hand from what each scheme stores, against what was allocated.
+TEST(Pools, BytesAreMeasured) {
+  const int64_t witness = 32 * (16 * 2 + 2);  // bands of K, rho of V
+  const PoolBytes all[] = {{"certified", 0, 32 * (2 * 128 + 8), 1.94},
+                           {"witcert", 0, 32 * (2 * 128 + 4 * 4), 1.88},
+                           {"witcert", 4, 32 * (2 * 128 + 4 * 4 + 16), 1.78},
+                           {"witcert", 8, 32 * (2 * 128 + 4 * 4 + 32), 1.68},
+                           {"witcert", 16, 32 * (2 * 128 + 4 * 4 + 64), 1.52},
+                           {"observed:rtn-int8", 0, 32 * 2 * (128 + 8) + witness, 1.67},
+                           {"observed:rtn-int8-tensor", 0, 32 * 2 * 128 + witness, 1.77},
+                           {"observed:fp8-e4m3", 0, 32 * 2 * 128 + witness, 1.77},
+                           {"observed:rtn-int4", 0, 32 * 2 * (64 + 8) + witness, 2.88},
+                           {"observed:kivi-2", 0, 128 * (8 + 4) + 32 * (32 + 16) + witness, 3.94},
+                           {"observed:kvquant-4", 0, 128 * (16 + 4) + 6 * 41 + 32 * (64 + 4) + witness, 2.70},
+                           {"observed:stochastic-int8", 0, 32 * 2 * (128 + 8) + witness, 1.67},
+                           {"observed:identity", 0, 32 * 2 * 256 + witness, 0.94}};
+  EngineConfig config = pool_config("llama_hd128", "exact");
+  config.block_size = 32;
+  const auto exact = must_make(config);
+  ASSERT_NE(exact, nullptr);
+  for (const PoolBytes& want : all) {
+    config.kv_pool = want.pool;
+    config.kv_outlier_pairs = want.outlier_pairs;
+    config.kv_radius = "witness";
+    const auto executor = must_make(config);
+    ASSERT_NE(executor, nullptr) << want.pool;
+    const PoolInfo& pool = executor->pool();
+    const int64_t heads = int64_t{executor->model().num_layers} * executor->model().num_kv_heads;
+    EXPECT_EQ(pool.bytes_per_page, want.bytes * heads) << want.pool;
+    EXPECT_EQ(pool.side_bytes_per_page, 2 * heads) << want.pool;
+    EXPECT_EQ(pool.bytes_per_token_head, want.bytes / 32) << want.pool;
+    const double ratio = static_cast<double>(pool.num_pages) / static_cast<double>(exact->pool().num_pages);
+    EXPECT_NEAR(ratio, want.capacity, 0.01 * want.capacity) << want.pool;
+  }
+}
+
 TEST(CertifiedPool, MetersDecodeAndPrefill) {
   const auto executor = must_make(pool_config("tiny", "certified"));
   ASSERT_NE(executor, nullptr);
@@ -117,9 +160,16 @@ std::vector<float> trace(Executor& executor, TestSequence sequence, int32_t from
   return said;
 }
 
-TEST(CertifiedPool, SameChunkBoundariesSameBits) {
-  const auto one = must_make(pool_config("qwen2_hd64_group7", "certified", 1));
-  const auto three = must_make(pool_config("qwen2_hd64_group7", "certified", 3));
+class SamePool : public testing::TestWithParam<const char*> {};
+
+TEST_P(SamePool, SameChunkBoundariesSameBits) {
+  EngineConfig config = pool_config("qwen2_hd64_group7", GetParam(), 1);
+  config.block_size = 32;
+  config.kv_seed = 3;
+  config.max_num_seqs = 16;
+  const auto one = must_make(config);
+  config.threads = 3;
+  const auto three = must_make(config);
   ASSERT_TRUE(one && three);
   const TestSequence sequence(prompt_of(150, 3), 0, 400);
   std::vector<std::vector<float>> traces;
@@ -131,10 +181,20 @@ TEST(CertifiedPool, SameChunkBoundariesSameBits) {
   }
   // A prefix hit at the same boundary reads the pages the first one wrote.
   TestSequence hit(prompt_of(150, 3), 40, 400);
-  std::copy_n(sequence.pages.begin(), 8, hit.pages.begin());
+  std::copy_n(sequence.pages.begin(), 4, hit.pages.begin());
   traces.push_back(trace(*three, hit, 128, 1));
   for (const std::vector<float>& t : traces) EXPECT_EQ(t, traces[0]);
 }
+
+INSTANTIATE_TEST_SUITE_P(Pools, SamePool,
+                         testing::Values("certified", "witcert", "observed:rtn-int8", "observed:rtn-int8-tensor",
+                                         "observed:fp8-e4m3", "observed:rtn-int4", "observed:kivi-2",
+                                         "observed:kvquant-4", "observed:stochastic-int8", "observed:identity"),
+                         [](const auto& info) {
+                           std::string name = info.param;
+                           std::replace_if(name.begin(), name.end(), [](char c) { return c == ':' || c == '-'; }, '_');
+                           return name;
+                         });
 
 // Other boundaries: other rounding, the same distribution closely. One chunk reads nothing stored: it is the exact run.
 TEST(CertifiedPool, OtherChunkBoundariesStayClose) {
@@ -156,6 +216,19 @@ TEST(CertifiedPool, RefusesWhatItCannotDo) {
   EXPECT_THAT(std::string(make_executor(config).status().message()), testing::HasSubstr("kv_bound"));
   config = pool_config("tiny", "certified:8");
   EXPECT_THAT(std::string(make_executor(config).status().message()), testing::HasSubstr("no scheme"));
+  config = pool_config("tiny", "observed:int9");
+  EXPECT_THAT(std::string(make_executor(config).status().message()), testing::HasSubstr("kvquant-4"));
+  config = pool_config("tiny", "observed:kivi-2");
+  EXPECT_THAT(std::string(make_executor(config).status().message()), testing::HasSubstr("multiple of it, got 16"));
+  config = pool_config("tiny", "observed:rtn-int8");
+  config.kv_radius = "both";
+  EXPECT_THAT(std::string(make_executor(config).status().message()), testing::HasSubstr("use witness"));
+  config = pool_config("tiny", "witcert");
+  config.kv_radius = "both";
+  EXPECT_THAT(std::string(make_executor(config).status().message()), testing::HasSubstr("use dither"));
+  config = pool_config("tiny", "certified");
+  config.kv_outlier_pairs = 4;
+  EXPECT_THAT(std::string(make_executor(config).status().message()), testing::HasSubstr("witcert"));
 }
 
 // q, k, v of every layer, as attention sees them.
@@ -193,7 +266,7 @@ TEST(CertifiedPool, MeterHoldsOnTheBundledModel) {
   ASSERT_TRUE(
       batch.stage(plan_of({sequence.slice(0, kTokens)}), {512, config->vocab_size, 16, kTokens / 16}, {}, device).ok());
   Capture capture;
-  (*decoder)->forward(batch.view(), pool->view(), {}, &capture);
+  (*decoder)->forward(batch.view(), pool->view(), {}, {}, &capture);
   ASSERT_EQ(capture.layers.size(), static_cast<size_t>(config->num_layers));
 
   const int32_t group = config->num_heads / config->num_kv_heads;
@@ -226,9 +299,12 @@ TEST(MeteredRows, DecodeAlwaysPrefillByStride) {
   SequenceSlice decode;
   decode.tokens = tokens.data();
   decode.num_known_tokens = 201;
+  decode.num_prompt_tokens = 150;
   decode.first_position = 200;
   decode.num_tokens = 1;
   decode.meter.metered_stride = 0;
+  SequenceSlice last_prompt = decode;  // one token, of the prompt: prefill
+  last_prompt.num_prompt_tokens = 201;
   SequenceSlice chunk = decode;
   chunk.num_known_tokens = 300;
   chunk.first_position = 60;
@@ -238,7 +314,7 @@ TEST(MeteredRows, DecodeAlwaysPrefillByStride) {
   fresh.first_position = 0;
   SequenceSlice off = chunk;
   off.meter.metered_stride = 0;
-  StepPlan plan = plan_of({fresh, chunk, decode, off});
+  StepPlan plan = plan_of({fresh, chunk, decode, off, last_prompt});
   const std::vector<kv::MeteredRow> rows = metered_rows(plan);
   ASSERT_EQ(rows.size(), 3u);
   EXPECT_EQ(rows[0].row, 14);
