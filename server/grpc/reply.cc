@@ -69,15 +69,6 @@ v1::Certificate certificate_message(const CertificateReport& report) {
   *message.mutable_worst() = worst_message(report.worst);
   *message.mutable_worst_value() = worst_message(report.worst_value);
   message.set_backing(report.backing);
-  v1::CertificateGate& gate = *message.mutable_gate();
-  gate.set_refined(report.gate.refined);
-  gate.set_paged(report.gate.paged);
-  gate.set_whole_head(report.gate.whole_head);
-  gate.set_whole_layer(report.gate.whole_layer);
-  gate.set_pages_in(report.gate.pages_in);
-  gate.set_bytes_in(report.gate.bytes_in);
-  gate.set_pages_not_backed(report.gate.pages_not_backed);
-  gate.set_repair_cache_hits(report.gate.repair_cache_hits);
   *message.mutable_gate() = gate_message(report.gate);
   message.set_pages_in(report.gate.pages_in);
   message.set_bytes_in(report.gate.bytes_in);
