@@ -19,6 +19,14 @@ CudaOps::CudaOps(CudaContext& context, DType activations)
 
 CudaOps::~CudaOps() = default;
 
+std::string CudaOps::warning() const {
+  return gemm_->unavailable();
+}
+
+std::string CudaOps::unsupported(const AttentionShape& shape, const PagedKvView& cache) const {
+  return attention_unsupported(shape, cache, activations_);
+}
+
 void CudaOps::embed(ConstTensor table, const int32_t* ids, Tensor out) {
   launch_embed(context_, table, ids, out);
 }
@@ -56,6 +64,12 @@ void CudaOps::fold_meters(int32_t layer, const kv::MeterView& meter) {
 
 void CudaOps::silu_mul(ConstTensor gate_up, Tensor out) {
   launch_silu_mul(context_, gate_up, out);
+}
+
+void CudaOps::gated_linear(ConstTensor x, std::span<const LinearPart> parts, Tensor gate_up, Tensor out) {
+  const LinearCall gate{x, parts[0].weight, parts[0].bias, out};
+  if (gated_gemv_fits(gate, parts[1])) return launch_gated_gemv(context_, gate, parts[1]);
+  Ops::gated_linear(x, parts, gate_up, out);
 }
 
 void CudaOps::gather_rows(ConstTensor x, const int32_t* rows, Tensor out) {

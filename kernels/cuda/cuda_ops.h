@@ -23,6 +23,8 @@ class CudaOps final : public Ops {
   ~CudaOps() override;
 
   DType activation_dtype() const override { return activations_; }
+  std::string warning() const override;
+  std::string unsupported(const AttentionShape& shape, const PagedKvView& cache) const override;
   void embed(ConstTensor table, const int32_t* ids, Tensor out) override;
   void rms_norm(ConstTensor x, ConstTensor weight, float eps, Tensor out) override;
   void linear(ConstTensor x, std::span<const LinearPart> parts, bool accumulate, Tensor out) override;
@@ -35,6 +37,7 @@ class CudaOps final : public Ops {
                  const PagedKvView& cache, const kv::MeterView& meter, Tensor out) override;
   void fold_meters(int32_t layer, const kv::MeterView& meter) override;
   void silu_mul(ConstTensor gate_up, Tensor out) override;
+  void gated_linear(ConstTensor x, std::span<const LinearPart> parts, Tensor gate_up, Tensor out) override;
   void gather_rows(ConstTensor x, const int32_t* rows, Tensor out) override;
   void sample(ConstTensor logits, std::span<const SamplingRow> rows, int32_t* tokens) override;
   void logprobs(ConstTensor logits, std::span<LogprobsRow> rows) override;

@@ -86,10 +86,6 @@ __global__ void rms_norm_kernel(const T* x, int64_t x_stride, DType weight_dtype
   }
 }
 
-__device__ __forceinline__ float silu(float gate) {
-  return gate / (1.0f + expf(-gate));
-}
-
 template <class T>
 __global__ void silu_mul_pack_kernel(const T* gate_up, int64_t in_stride, T* out, int64_t out_stride, int cols) {
   constexpr int kCount = Pack<T>::kCount;

@@ -134,11 +134,12 @@ void Gemm::linear(CudaContext& context, ConstTensor x, std::span<const LinearPar
 void Gemm::product(CudaContext& context, const LinearCall& call) {
   if (call.x.rows == 0) return;
   if (gemv_fits(call)) return launch_gemv(context, call);
-  if (handle_ != nullptr && library_product(context, call)) return;
+  if (library_product(context, call)) return;
   launch_any_product(context, call);
 }
 
 bool Gemm::library_product(CudaContext& context, const LinearCall& call) {
+  if (handle_ == nullptr) return false;
   Plan* plan = plan_for(call);
   if (!plan->usable) return false;
   void* workspace = context.workspace.take(kWorkspaceBytes);
@@ -199,6 +200,8 @@ Gemm::Plan* Gemm::plan_for(const LinearCall& call) {
     run(lt.set_preference(&preference, attribute, &value, sizeof value));
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
+  // Parts of a sum meet in float: other schemes round them to the output's dtype in between.
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(alignment_of(w.data)));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(alignment_of(x.data)));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(alignment_of(out.data)));

@@ -28,6 +28,9 @@ class Gemm {
   // Contract: Ops::linear.
   void linear(CudaContext& context, ConstTensor x, std::span<const LinearPart> parts, bool accumulate, Tensor out);
 
+  // One product by cuBLASLt alone; false, and nothing done, where it cannot.
+  bool library_product(CudaContext& context, const LinearCall& call);
+
   // Why cuBLASLt is not there, as a sentence; empty where it is.
   const std::string& unavailable() const { return unavailable_; }
 
@@ -36,7 +39,6 @@ class Gemm {
   using Key = std::vector<int64_t>;
 
   void product(CudaContext& context, const LinearCall& call);
-  bool library_product(CudaContext& context, const LinearCall& call);
   Plan* plan_for(const LinearCall& call);
 
   std::string unavailable_;

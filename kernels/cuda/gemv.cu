@@ -1,10 +1,11 @@
 // Few rows of x against all rows of a weight matrix, at the speed of reading the weights.
 //
-// A block owns 16 rows of the weights; its warps take the inner dimension in turn, in chunks of 32, and their sums
-// meet in shared memory. The matrix instruction (m16n8k16, weights as the A operand, x as B) does not care about the
-// order of the inner dimension as long as A and B agree: so each lane reads 16 consecutive bytes of each, and no
+// A block owns 16 rows of the weights; its warps share the inner dimension, 128 elements a warp at a time, and their
+// sums meet in shared memory. The matrix instruction (m16n8k16, weights as the A operand, x as B) does not care about
+// the order of the inner dimension as long as A and B agree: so each lane reads 16 consecutive bytes of each, and no
 // element is ever moved between lanes. Weights do not depend on earlier kernels: the first ones are on their way
-// before the kernel waits for x.
+// before the kernel waits for x. The next kernel is let in only when the weights have been read: let in at the start,
+// it would hold registers that this one's other blocks need (measured: a step took 37 % longer).
 #include "kernels/cuda/gemv.h"
 #include "kernels/cuda/launch.cuh"
 
@@ -14,13 +15,21 @@ namespace {
 constexpr int kWarps = 8;
 constexpr int kBlockRows = 16;
 constexpr int kChunk = 32;  // of the inner dimension: 4 lanes of 8 elements
-constexpr int kUnroll = 4;  // chunks in flight a warp
+constexpr int kUnroll = 4;  // neighbouring chunks a warp reads at a time
+constexpr int kTile = kUnroll * kChunk;
 
 struct GemvShape {
   int m, n, k;
   int64_t x_stride, weight_stride, out_stride;
   DType bias_dtype, out_dtype;
   bool accumulate;
+};
+
+// The two halves of a block's weight rows: rows r and r + 8 of one matrix, or row r of two (gate and up).
+template <class T>
+struct WeightPair {
+  const T *top, *bottom;
+  const void *top_bias, *bottom_bias;  // null = none
 };
 
 struct Quad {
@@ -36,7 +45,8 @@ __device__ __forceinline__ Quad load_once(const void* p) {
   return q;
 }
 
-__device__ __forceinline__ Quad load_shared_rows(const void* p) {
+// Stays in the caches: every block reads all of x.
+__device__ __forceinline__ Quad load_kept(const void* p) {
   const uint4 v = *static_cast<const uint4*>(p);
   return Quad{{v.x, v.y, v.z, v.w}};
 }
@@ -64,7 +74,7 @@ template <class T>
 __device__ __forceinline__ void load_weights(WeightTile& tile, const T* top, const T* bottom, int first, int k) {
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
-    const int at = first + u * kWarps * kChunk;
+    const int at = first + u * kChunk;
     if (at >= k) {
       tile.top[u] = tile.bottom[u] = Quad{};
       continue;
@@ -74,21 +84,16 @@ __device__ __forceinline__ void load_weights(WeightTile& tile, const T* top, con
   }
 }
 
-// kColumns x 8 rows of x.
-template <class T, int kColumns>
-__device__ __forceinline__ void multiply_tile(float (&sums)[kColumns][4], const WeightTile& tile, const T* x,
-                                              const GemvShape& shape, int x_row, int first) {
+// `x` is the row of x that is this lane's column; null = none.
+template <class T>
+__device__ __forceinline__ void multiply_tile(float (&sums)[4], const WeightTile& tile, const T* x, int first, int k) {
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
-    const int at = first + u * kWarps * kChunk;
-#pragma unroll
-    for (int c = 0; c < kColumns; ++c) {
-      const int row = c * 8 + x_row;
-      const Quad b = at < shape.k && row < shape.m ? load_shared_rows(x + row * shape.x_stride + at) : Quad{};
-      const Quad &a = tile.top[u], &z = tile.bottom[u];
-      multiply_add<T>(sums[c], a.w[0], z.w[0], a.w[1], z.w[1], b.w[0], b.w[1]);
-      multiply_add<T>(sums[c], a.w[2], z.w[2], a.w[3], z.w[3], b.w[2], b.w[3]);
-    }
+    const int at = first + u * kChunk;
+    const Quad b = at < k && x != nullptr ? load_kept(x + at) : Quad{};
+    const Quad &a = tile.top[u], &z = tile.bottom[u];
+    multiply_add<T>(sums, a.w[0], z.w[0], a.w[1], z.w[1], b.w[0], b.w[1]);
+    multiply_add<T>(sums, a.w[2], z.w[2], a.w[3], z.w[3], b.w[2], b.w[3]);
   }
 }
 
@@ -105,46 +110,62 @@ __device__ __forceinline__ void store_element(DType dtype, void* data, int64_t i
   }
 }
 
-__device__ __forceinline__ void finish_element(const GemvShape& shape, const void* bias, void* out, int row, int column,
-                                               float sum) {
-  if (bias != nullptr) sum += load_element(shape.bias_dtype, bias, column);
+__device__ __forceinline__ void finish_element(const GemvShape& shape, void* out, int row, int column, float sum) {
   const int64_t at = row * shape.out_stride + column;
   if (shape.accumulate) sum += load_element(shape.out_dtype, out, at);
   store_element(shape.out_dtype, out, at, sum);
 }
 
-template <class T, int kColumns>
-__global__ void __launch_bounds__(kWarps * 32)
-    gemv_kernel(const T* x, const T* weight, const void* bias, void* out, GemvShape shape) {
-  __shared__ float partial[kWarps][kColumns * 8][kBlockRows + 1];
+__device__ __forceinline__ float biased(const GemvShape& shape, const void* bias, int column, float sum) {
+  return bias == nullptr ? sum : sum + load_element(shape.bias_dtype, bias, column);
+}
+
+// kGated: out = silu(x top^T) * (x bottom^T), 8 outputs a block; otherwise 16 outputs of one matrix.
+// kBlocks: so many blocks share a multiprocessor. Up to two, a warp reads a tile ahead; more blocks do without.
+template <class T, bool kGated, int kBlocks>
+__global__ void __launch_bounds__(kWarps * 32, kBlocks)
+    gemv_kernel(const T* x, const __grid_constant__ WeightPair<T> weights, void* out,
+                const __grid_constant__ GemvShape shape) {
+  constexpr int kOutputs = kGated ? kBlockRows / 2 : kBlockRows;
+  constexpr bool kAhead = kBlocks <= 2;
+  __shared__ float partial[kWarps][kGemvMaxRows][kBlockRows + 1];
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, group = lane / 4;
-  const int first_row = blockIdx.x * kBlockRows;
-  const T* top = weight + min(first_row + group, shape.n - 1) * shape.weight_stride;
-  const T* bottom = weight + min(first_row + group + 8, shape.n - 1) * shape.weight_stride;
-  int at = warp * kChunk + (lane % 4) * 8;
-  constexpr int kStep = kUnroll * kWarps * kChunk;
+  const int first_row = blockIdx.x * kOutputs, bottom_row = first_row + group + (kGated ? 0 : 8);
+  const T* top = weights.top + min(first_row + group, shape.n - 1) * shape.weight_stride;
+  const T* bottom = weights.bottom + min(bottom_row, shape.n - 1) * shape.weight_stride;
+  const int offset = (lane % 4) * 8;
+  constexpr int kStep = kWarps * kTile;
   WeightTile now;
-  load_weights(now, top, bottom, at, shape.k);
-  let_next_start();
+  load_weights(now, top, bottom, warp * kTile + offset, shape.k);
   wait_for_inputs();
-  float sums[kColumns][4] = {};
-  for (; at < shape.k; at += kStep) {
-    WeightTile next;
-    load_weights(next, top, bottom, at + kStep, shape.k);
-    multiply_tile<T, kColumns>(sums, now, x, shape, group, at);
-    now = next;
+  const T* x_row = group < shape.m ? x + group * shape.x_stride : nullptr;
+  float sums[4] = {};
+  // The lanes of a warp stay together: the last tile may be short, what is behind its end counts as zero.
+  for (int tile = warp * kTile; tile < shape.k; tile += kStep) {
+    if constexpr (kAhead) {
+      WeightTile next;
+      load_weights(next, top, bottom, tile + kStep + offset, shape.k);
+      multiply_tile(sums, now, x_row, tile + offset, shape.k);
+      now = next;
+    } else {
+      multiply_tile(sums, now, x_row, tile + offset, shape.k);
+      load_weights(now, top, bottom, tile + kStep + offset, shape.k);
+    }
   }
-#pragma unroll
-  for (int c = 0; c < kColumns; ++c) {
-    for (int i = 0; i < 4; ++i) partial[warp][c * 8 + (lane % 4) * 2 + i % 2][group + i / 2 * 8] = sums[c][i];
-  }
+  let_next_start();
+  for (int i = 0; i < 4; ++i) partial[warp][(lane % 4) * 2 + i % 2][group + i / 2 * 8] = sums[i];
   __syncthreads();
-  for (int e = threadIdx.x; e < shape.m * kBlockRows; e += kWarps * 32) {
-    const int row = e / kBlockRows, column = e % kBlockRows;
+  for (int e = threadIdx.x; e < shape.m * kOutputs; e += kWarps * 32) {
+    const int row = e / kOutputs, column = e % kOutputs;
     if (first_row + column >= shape.n) continue;
-    float sum = 0.0f;
-    for (int w = 0; w < kWarps; ++w) sum += partial[w][row][column];
-    finish_element(shape, bias, out, row, first_row + column, sum);
+    float sum = 0.0f, up = 0.0f;
+    for (int w = 0; w < kWarps; ++w) {
+      sum += partial[w][row][column];
+      if (kGated) up += partial[w][row][column + kOutputs];
+    }
+    sum = biased(shape, weights.top_bias, first_row + column, sum);
+    if (kGated) sum = silu(sum) * biased(shape, weights.bottom_bias, first_row + column, up);
+    finish_element(shape, out, row, first_row + column, sum);
   }
 }
 
@@ -162,7 +183,7 @@ __global__ void any_product_kernel(const void* x, DType x_dtype, const void* wei
            load_element(weight_dtype, weight, column * shape.weight_stride + i);
   }
   for (int step = 16; step > 0; step /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-  if (threadIdx.x % 32 == 0) finish_element(shape, bias, out, row, column, sum);
+  if (threadIdx.x % 32 == 0) finish_element(shape, out, row, column, biased(shape, bias, column, sum));
 }
 
 GemvShape shape_of(const LinearCall& call) {
@@ -188,16 +209,41 @@ bool gemv_fits(const LinearCall& call) {
          in_packs(call.x) && in_packs(call.weight);
 }
 
-void launch_gemv(CudaContext& context, const LinearCall& call) {
+namespace {
+
+template <class T, bool kGated>
+void launch_pair(CudaContext& context, const LinearCall& call, ConstTensor bottom, const void* bottom_bias,
+                 int blocks_per_multiprocessor) {
+  constexpr int kOutputs = kGated ? kBlockRows / 2 : kBlockRows;
   const GemvShape shape = shape_of(call);
-  const dim3 grid((shape.n + kBlockRows - 1) / kBlockRows);
-  const auto launch = [&]<class T>(T*) {
-    auto* kernel = shape.m <= 8 ? gemv_kernel<T, 1> : gemv_kernel<T, 2>;
-    launch_dependent(context, kernel, grid, dim3(kWarps * 32), 0, static_cast<const T*>(call.x.data),
-                     static_cast<const T*>(call.weight.data), call.bias.data, call.out.data, shape);
-  };
-  if (call.x.dtype == DType::kF16) return launch(static_cast<__half*>(nullptr));
-  launch(static_cast<__nv_bfloat16*>(nullptr));
+  const WeightPair<T> weights{static_cast<const T*>(call.weight.data), static_cast<const T*>(bottom.data),
+                              call.bias.data, bottom_bias};
+  const int blocks = (shape.n + kOutputs - 1) / kOutputs;
+  const bool few =
+      blocks_per_multiprocessor != 0 ? blocks_per_multiprocessor <= 2 : blocks <= 2 * context.num_multiprocessors;
+  auto* kernel = few ? gemv_kernel<T, kGated, 2> : gemv_kernel<T, kGated, 4>;
+  launch_dependent(context, kernel, dim3(blocks), dim3(kWarps * 32), 0, static_cast<const T*>(call.x.data), weights,
+                   call.out.data, shape);
+}
+
+}  // namespace
+
+void launch_gemv(CudaContext& context, const LinearCall& call, int blocks_per_multiprocessor) {
+  auto* launch = call.x.dtype == DType::kF16 ? launch_pair<__half, false> : launch_pair<__nv_bfloat16, false>;
+  launch(context, call, call.weight, call.bias.data, blocks_per_multiprocessor);
+}
+
+bool gated_gemv_fits(const LinearCall& gate, const LinearPart& up) {
+  const ConstTensor& w = up.weight;
+  const bool same = w.dtype == gate.weight.dtype && w.rows == gate.weight.rows && w.cols == gate.weight.cols &&
+                    w.row_stride == gate.weight.row_stride && up.bias.dtype == gate.bias.dtype;
+  return same && gemv_fits(gate) && in_packs(w);
+}
+
+void launch_gated_gemv(CudaContext& context, const LinearCall& gate, const LinearPart& up,
+                       int blocks_per_multiprocessor) {
+  auto* launch = gate.x.dtype == DType::kF16 ? launch_pair<__half, true> : launch_pair<__nv_bfloat16, true>;
+  launch(context, gate, up.weight, up.bias.data, blocks_per_multiprocessor);
 }
 
 void launch_any_product(CudaContext& context, const LinearCall& call) {

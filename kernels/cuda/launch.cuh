@@ -67,6 +67,10 @@ __device__ __forceinline__ __half from_float<__half>(float x) {
   return __float2half_rn(fabsf(x) > kMaxF16 ? copysignf(kMaxF16, x) : x);
 }
 
+__device__ __forceinline__ float silu(float gate) {
+  return gate / (1.0f + expf(-gate));
+}
+
 // One element of a weight vector whose dtype is known at run time only.
 __device__ __forceinline__ float load_element(DType dtype, const void* data, int64_t index) {
   switch (dtype) {

@@ -30,13 +30,11 @@ __global__ void __launch_bounds__(kRowBlock) logprobs_kernel(const float* logits
   const ScoreJob job = jobs[blockIdx.x];
   const float* row = logits + job.row * stride;
   Score score{};
-  if (!row_is_finite(row, count)) {
+  uint64_t best = 0;
+  if (!best_of_row(row, count, ranks, &best)) {
     if (threadIdx.x == 0) scores[blockIdx.x] = score;
     return;
   }
-  uint64_t best = 0;
-  for (int i = threadIdx.x; i < count; i += kRowBlock) best = max(best, ranked(row[i], i));
-  best = block_reduce(best, ranks, LargerOf());
   const float largest = row[id_of(best)];
   const uint64_t own = ranked(row[job.token], job.token);
   double sum = 0.0;

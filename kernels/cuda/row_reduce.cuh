@@ -66,10 +66,18 @@ __device__ __forceinline__ uint64_t block_prefix(uint64_t x, uint64_t* shared) {
   return earlier + inclusive - x;
 }
 
-// Whether every logit of the row is finite; the same answer in every thread.
-__device__ __forceinline__ bool row_is_finite(const float* row, int count) {
+// The largest of the row's ranked() and whether every logit is finite, the same in every thread. `shared` holds
+// kRowWarps values.
+__device__ __forceinline__ bool best_of_row(const float* row, int count, uint64_t* shared, uint64_t* best) {
   bool finite = true;
-  for (int i = threadIdx.x; i < count; i += kRowBlock) finite &= isfinite(row[i]);
+  uint64_t mine = 0;
+#pragma unroll 4
+  for (int i = threadIdx.x; i < count; i += kRowBlock) {
+    const float logit = row[i];
+    finite &= isfinite(logit);
+    mine = max(mine, ranked(logit, i));
+  }
+  *best = block_reduce(mine, shared, LargerOf());
   return __syncthreads_and(finite) != 0;
 }
 

@@ -65,9 +65,8 @@ struct Weights {
 };
 
 // Candidates worse than some distance from the best are told apart coarsely first, so that what follows looks at few.
-constexpr int kLevels = 8;
-__device__ constexpr float kLevelWeights[kLevels] = {0x1p-2f,  0x1p-4f,  0x1p-7f,  0x1p-11f,
-                                                     0x1p-16f, 0x1p-22f, 0x1p-30f, 0x1p-44f};
+constexpr int kLevels = 6;
+__device__ constexpr float kLevelWeights[kLevels] = {0.84f, 0.5f, 0x1p-4f, 0x1p-11f, 0x1p-22f, 0x1p-44f};
 
 struct Shared {
   uint32_t low[kDigits], high[kDigits], counts[kDigits];  // sums of a digit as two halves: 32-bit additions are fast
@@ -293,7 +292,8 @@ __global__ void __launch_bounds__(kRowBlock)
   __shared__ Shared shared;
   const DeviceRow rules = rows[blockIdx.x];
   const float* row = logits + blockIdx.x * stride;
-  if (!row_is_finite(row, count)) {
+  uint64_t best = 0;
+  if (!best_of_row(row, count, shared.warps, &best)) {
     if (threadIdx.x == 0) tokens[blockIdx.x] = kNoToken;
     return;
   }
@@ -307,10 +307,8 @@ __global__ void __launch_bounds__(kRowBlock)
     }
     __syncthreads();
     row = changed;
+    best_of_row(row, count, shared.warps, &best);
   }
-  uint64_t best = 0;
-  for (int i = threadIdx.x; i < count; i += kRowBlock) best = max(best, ranked(row[i], i));
-  best = block_reduce(best, shared.warps, LargerOf());
   const int32_t largest = id_of(best);
   int32_t token = largest;
   if (!isfinite(row[largest])) {
