@@ -177,7 +177,7 @@ absl::StatusOr<StepResult> ModelExecutor::execute(const StepPlan& plan) {
   const auto forward = [&] {
     decoder_->forward(batch_.view(), pool_.view(), meter_.view(), gate_.view(), copier ? &*copier : nullptr);
   };
-  if (!copier && is_repeatable(batch_.view())) {
+  if (!copier && !gate_.view().on && is_repeatable(batch_.view())) {  // the gate's view is not part of the key
     ops_->run_repeatable(step_key(batch_.view(), pool_.view(), meter_.view()), forward);
   } else {
     forward();

@@ -66,6 +66,28 @@ TEST(ResolveConfig, ExplicitSettings) {
   EXPECT_EQ(cache->num_pages, 10);
 }
 
+TEST(ResolveConfig, TakesAGpuThatIsThere) {
+  const Machine with_gpu{3, 100 * kPageBytes, /*why_no_cuda=*/""},
+      without{3, 100 * kPageBytes, "no NVIDIA GPU is visible"};
+  for (const char* device : {"auto", "cuda"}) {
+    EngineConfig config;
+    config.device = device;
+    ASSERT_TRUE(resolve_compute(model(), with_gpu, config).ok());
+    EXPECT_EQ(config.device, "cuda");
+    EXPECT_EQ(config.max_num_batched_tokens, 8192);
+    const auto cache = resolve_cache(model(), DType::kBF16, with_gpu, false, config);
+    ASSERT_TRUE(cache.ok());
+    EXPECT_EQ(cache->num_pages, 90);  // of a GPU's free memory the cache gets more than of a host's
+  }
+  EngineConfig config;
+  config.device = "cpu";
+  ASSERT_TRUE(resolve_compute(model(), with_gpu, config).ok());
+  EXPECT_EQ(config.device, "cpu");
+  config.device = "cuda";
+  EXPECT_EQ(resolve_compute(model(), without, config).message(),
+            "device cuda: no NVIDIA GPU is visible; use device cpu or auto");
+}
+
 TEST(ResolveConfig, NamesTheSetting) {
   const auto with = [](auto member, auto value) {
     EngineConfig config;
