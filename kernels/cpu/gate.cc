@@ -225,12 +225,12 @@ void cpu_gate(ThreadPool& pool, Scratch& scratch, int32_t layer, const BatchView
   attend_exactly(pool, scratch, problem, gate);
   for (const PoolItem& item : decode_items(problem, gate)) {
     const bool may_repair = meter.thresholds[item.sequence].policy == kv::GatePolicy::kRepair;
-    const bool repairs = may_repair && any_over(problem, item);
-    if (!repairs && gate.audit == nullptr) continue;
+    if (gate.audit == nullptr && !(may_repair && any_over(problem, item))) continue;
     RowRepair row(problem, gate, scratch, item);
+    // Pages that a row before this one has repaired are exact here too, and that may raise a bound: judged afterwards.
     row.attend(/*thread=*/0);
     kv::GateTally& tally = meter.sequences[item.sequence].gate;
-    if (repairs) row.repair(/*thread=*/0, tally);
+    if (may_repair && row.first_over() >= 0) row.repair(/*thread=*/0, tally);
     if (gate.audit != nullptr) row.audit(*gate.audit, tally);
   }
 }
