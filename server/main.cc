@@ -4,8 +4,10 @@
 #include <string>
 #include <vector>
 
+#include "server/calibrate/calibrate.h"
 #include "server/commands.h"
 #include "server/config/load.h"
+#include "server/eval/eval.h"
 #include "server/sweep/sweep.h"
 #include "server/verify/verify.h"
 
@@ -26,6 +28,8 @@ struct Command {
 constexpr Command kCommands[] = {
     {"serve", "serve a model folder over HTTP", run_serve},
     {"sweep", "measure a server at several levels of load", run_sweep},
+    {"eval", "compare pools on your model: needles, perplexity, divergence", run_eval},
+    {"calibrate", "fit the KV cache to your own text", run_calibrate},
     {"verify", "check the KV cache's meter on this machine", run_verify_command},
     {"doctor", "check this machine and a model folder", run_doctor},
     {"version", "print the version", run_version},

@@ -1,7 +1,7 @@
 // Calibration on a text of the operator's own, and what pools' meters say about that text.
 //
-// Threads: functions that load the model and return; one caller. Errors: those of Engine::create; InvalidArgument where the
-// text is too short; PermissionDenied where the model's folder may not be written.
+// Threads: functions that load the model and return; one caller. Errors: those of Engine::create; InvalidArgument where
+// the text is too short; PermissionDenied where the model's folder may not be written.
 #pragma once
 
 #include <cstdint>
@@ -28,11 +28,12 @@ struct CalibrationSummary {
   std::vector<EnergyShare> energy;
 };
 
-// A pass over config.calibration_tokens, written beside the model as the file that every later start with this model uses.
+// A pass over config.calibration_tokens, written beside the model as the file that every later start with this model
+// uses.
 absl::StatusOr<CalibrationSummary> calibrate_model(const EngineConfig& config);
 
-// One pool's meter over a text, every token given. A cell is one (layer, query head) at a metered position; each is computed as
-// in decoding: all earlier rows are read as stored.
+// One pool's meter over a text, every token given. A cell is one (layer, query head) at a metered position; each is
+// computed as in decoding: all earlier rows are read as stored.
 struct MeterScores {
   PoolInfo pool;
   int32_t num_layers = 0, num_heads = 0;  // query heads
@@ -42,9 +43,9 @@ struct MeterScores {
 };
 
 struct ScoreOptions {
-  int64_t context = 2048;      // the text goes through the model in pieces of so many tokens
-  int32_t stride = 32;         // metered are the positions divisible by it
-  int32_t answer_tokens = 256; // over which a request's kv_delta is spread, as for a request with so many max_tokens
+  int64_t context = 2048;       // the text goes through the model in pieces of so many tokens
+  int32_t stride = 32;          // metered are the positions divisible by it
+  int32_t answer_tokens = 256;  // over which a request's kv_delta is spread, as for a request with so many max_tokens
   std::function<void(int64_t done, int64_t total)> progress;  // tokens; may be empty
 };
 
