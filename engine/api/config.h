@@ -28,7 +28,7 @@ struct EngineConfig {
   // Pools with a meter (docs/certificate.md).
   std::string kv_radius = "witness";  // witness | dither | both
   std::string kv_bound = "best";      // best | f | e-form | tanh
-  std::string kv_gate = "observe";    // off | observe | repair
+  std::string kv_gate = "repair";     // off | observe | repair
   double kv_tau = 0.2;                // total variation
   double kv_tau_v = 0.05;             // of the value bound, relative to max |v|
   double kv_delta = 0.01;             // of the dither radius, per request

@@ -65,7 +65,7 @@ struct ServeConfig {
   // Meter of the KV cache (docs/certificate.md)
   std::string kv_radius = "witness";
   std::string kv_bound = "best";
-  std::string kv_gate = "observe";
+  std::string kv_gate = "repair";
   double kv_tau = 0.2;
   double kv_tau_v = 0.05;
   double kv_delta = 0.01;

@@ -126,7 +126,7 @@ TEST_F(CertificateTest, AddsUpTheStepsOfASequence) {
   EXPECT_EQ(report.pool, "certified");
   EXPECT_EQ(report.radius, "witness");
   EXPECT_EQ(report.guarantee, "deterministic");
-  EXPECT_EQ(report.policy, "observe");
+  EXPECT_EQ(report.policy, "repair");
   EXPECT_EQ(report.tau, 0.2);
   EXPECT_EQ(report.prefill_stride, 64);
   EXPECT_EQ(report.backing, "none");
@@ -419,7 +419,7 @@ TEST_F(CertificateTest, RefusesSettingsThatMakeNoSense) {
   };
   EXPECT_THAT(refused([](EngineConfig& c) { c.kv_gate = "repair", c.kv_backing = "none"; }),
               HasSubstr("kv_gate repair reads exact rows, and kv_backing none keeps none"));
-  EXPECT_THAT(refused([](EngineConfig& c) { c.kv_exact_layers = {1}, c.kv_backing = "none"; }),
+  EXPECT_THAT(refused([](EngineConfig& c) { c.kv_exact_layers = {1}, c.kv_backing = "none", c.kv_gate = "observe"; }),
               HasSubstr("kv_exact_layers reads exact rows"));
   EXPECT_THAT(refused([](EngineConfig& c) { c.kv_audit_rate = NAN; }), HasSubstr("kv_audit_rate must be from 0 to 1"));
   EXPECT_THAT(refused([](EngineConfig& c) { c.kv_tau = 0; }), HasSubstr("kv_tau must be above 0"));
