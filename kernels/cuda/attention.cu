@@ -17,6 +17,9 @@ std::string attention_unsupported(const AttentionShape& shape, const PagedKvView
   if (cache.format != KvFormat::kExact && cache.format != KvFormat::kCertified) {
     return "the CUDA kernels serve the pools exact and certified";
   }
+  if (cache.tables.dither_stream != DitherStream::kNone || cache.tables.bypass_count != 0) {
+    return "the CUDA kernels serve the certified pool without dither and without bypassed channels";
+  }
   if (cache.format == KvFormat::kExact && cache.dtype != activations) {
     return std::string("the exact pool on CUDA holds the dtype of the activations, ") + dtype_name(activations) +
            "; this one holds " + dtype_name(cache.dtype);

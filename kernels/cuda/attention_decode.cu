@@ -154,6 +154,12 @@ __global__ void __launch_bounds__(128) combine_kernel(const __grid_constant__ De
   const int first = p.scratch.first_tile[sequence];
   const int tiles = p.scratch.first_tile[sequence + 1] - first;
   const DecodeCut cut(p.scratch.first_tile[p.shape.num_sequences] * p.shape.lanes(), p.shape.max_blocks);
+  OwnRow<D> own;
+  WarpRow<D> signs;
+  if (kCompressed && warp == 0) {
+    own = own_row<D>(p, sequence, head);
+    for (int i = 0; i < n && p.cache.tables.signs != nullptr; ++i) signs.x[i] = p.cache.tables.signs[lane_id() * n + i];
+  }
   Merged<D> m{};
   m.sums.logit_max = kNoLogit;
   int pieces = 0;
@@ -170,8 +176,7 @@ __global__ void __launch_bounds__(128) combine_kernel(const __grid_constant__ De
   for (int i = 0; i < n; ++i) out.x[i] = m.out[i];
   float inverse = 1.0f / m.sums.weight;
   if constexpr (kCompressed) {
-    if (p.cache.tables.signs != nullptr) rotate_row_back(p.cache.tables.signs, out);
-    const OwnRow<D> own = own_row<D>(p, sequence, head);
+    if (p.cache.tables.signs != nullptr) rotate_row_back(signs, out);
     const float max = fmaxf(m.sums.logit_max, own.logit);
     const float stored_share = share(m.sums.logit_max, max), own_share = exp2_fast(own.logit - max);
     inverse = 1.0f / (m.sums.weight * stored_share + own_share);
@@ -192,9 +197,20 @@ __global__ void __launch_bounds__(128) combine_kernel(const __grid_constant__ De
 template <class Kernel>
 void allow_shared(CudaContext& context, Kernel* kernel, size_t bytes) {
   context.check(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes)));
+  context.check(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
 }
 
 constexpr int kMaxBlocksPerMultiprocessor = 4;
+
+// Ranges for each block that fits the device at once. Multiprocessors differ in their share of the memory's bandwidth,
+// so where there is much work a second set of ranges evens them out; a range costs a few microseconds to begin.
+constexpr int kManyItems = 64;
+constexpr int kRangesPerPlace = 1;
+
+int ranges_per_place(const DecodeShape& shape) {
+  return shape.num_sequences * shape.lanes() >= kManyItems ? kRangesPerPlace : 1;
+}
 
 template <class Pool, int kStages, int kBlocks, bool kMetered>
 void launch_pieces(CudaContext& context, DecodeParams& p) {
@@ -204,35 +220,37 @@ void launch_pieces(CudaContext& context, DecodeParams& p) {
   static_assert(kBlocks * (bytes + 1024) <= 228 * 1024, "the blocks do not fit a multiprocessor");
   static const bool ready = (allow_shared(context, kernel, bytes), true);
   static_cast<void>(ready);
-  p.shape.max_blocks = context.num_multiprocessors * kBlocks;
+  p.shape.max_blocks = context.num_multiprocessors * kBlocks * ranges_per_place(p.shape);
   launch_dependent(context, kernel, dim3(p.shape.max_blocks), dim3(kDecodeThreads), bytes, p);
 }
 
-// Few heads are merged by a block each, many by a warp each.
+// Few heads are merged by a block each, many by a warp each. The shared memory of a multiprocessor stays divided as the
+// decode kernel needs it: a multiprocessor has to be empty to divide it anew.
 template <int D, bool kCompressed>
 void launch_combine(CudaContext& context, const DecodeParams& p) {
   const int heads = p.shape.num_sequences * p.shape.num_heads;
-  if (heads <= 4 * context.num_multiprocessors) {
-    return launch_dependent(context, combine_kernel<D, kCompressed, 4>, dim3(heads), dim3(128), 0, p);
-  }
-  launch_dependent(context, combine_kernel<D, kCompressed, 1>, dim3((heads + 3) / 4), dim3(128), 0, p);
+  const bool few = heads <= 4 * context.num_multiprocessors;
+  auto* kernel = few ? combine_kernel<D, kCompressed, 4> : combine_kernel<D, kCompressed, 1>;
+  context.check(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
+  launch_dependent(context, kernel, dim3(few ? heads : (heads + 3) / 4), dim3(128), 0, p);
 }
 
 template <int D>
 void launch_for_dim(CudaContext& context, DecodeParams& p) {
   if (is_compressed(p.cache.format)) {
-    constexpr int kStages = D == 128 ? 3 : 6;
+    constexpr int kStages = D == 128 ? 4 : 8, kBlocks = 3;
     if (p.meter.num_metered > 0)
-      launch_pieces<CertifiedTiles<D>, kStages, 4, true>(context, p);
+      launch_pieces<CertifiedTiles<D>, kStages, kBlocks, true>(context, p);
     else
-      launch_pieces<CertifiedTiles<D>, kStages, 4, false>(context, p);
+      launch_pieces<CertifiedTiles<D>, kStages, kBlocks, false>(context, p);
     return launch_combine<D, true>(context, p);
   }
-  constexpr int kStages = D == 128 ? 2 : 4;
+  constexpr int kStages = D == 128 ? 3 : 4, kBlocks = D == 128 ? 2 : 3;
   if (p.cache.dtype == DType::kBF16)
-    launch_pieces<ExactTiles<__nv_bfloat16, D>, kStages, 3, false>(context, p);
+    launch_pieces<ExactTiles<__nv_bfloat16, D>, kStages, kBlocks, false>(context, p);
   else
-    launch_pieces<ExactTiles<__half, D>, kStages, 3, false>(context, p);
+    launch_pieces<ExactTiles<__half, D>, kStages, kBlocks, false>(context, p);
   launch_combine<D, false>(context, p);
 }
 
@@ -244,7 +262,7 @@ DecodeShape shape_of(const CudaContext& context, const AttentionCall& call) {
   shape.group = shape.num_heads / shape.num_kv_heads;
   shape.lanes_per_head = (shape.group + kLaneHeads - 1) / kLaneHeads;
   shape.heads_per_lane = shape.group < kLaneHeads ? shape.group : kLaneHeads;
-  shape.max_blocks = context.num_multiprocessors * kMaxBlocksPerMultiprocessor;
+  shape.max_blocks = context.num_multiprocessors * kMaxBlocksPerMultiprocessor * ranges_per_place(shape);
   shape.own_row_stored = !is_compressed(call.cache.format);
   return shape;
 }

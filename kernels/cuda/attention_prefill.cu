@@ -337,12 +337,13 @@ __device__ void transform_queries(const PrefillParams& p, const PrefillTask& tas
   const int warp = threadIdx.x / 32, pairs = task.pairs(p.group);
   const kv::RowTransform t = p.cache.transform(p.layer, task.kv_head);
   const kv::ArithmeticMargins margins = kv::transform_margins(t);
+  const LaneTransform<D> lanes(t);
   for (int pair = warp * 32; pair < warp * 32 + 32; ++pair) {
     WarpRow<D> row{};
     float scale = 1.0f, norm = 0.0f;
     if (pair < pairs) {
       row = load_row<D>(p.dtype, p.qkv, query_at<__half, D>(p, task, pair));
-      transform_row(t, RowRole::kQuery, row);
+      transform_row(lanes, RowRole::kQuery, row);
       norm = kv::norm_up_from_squares(square_sum(row), D);
       scale = kv::query_scale(norm);
     }

@@ -9,6 +9,8 @@
 // what rounds to zero is below 2^-40 of it.
 #pragma once
 
+#include <type_traits>
+
 #include "kernels/cuda/attention_decode.h"
 #include "kernels/cuda/decode_plan.cuh"
 #include "kernels/cuda/decode_pools.cuh"
@@ -209,50 +211,67 @@ class RecordFeeder {
 
 // ---- Queries
 
-// The query of a head as halves of R Lambda q times a power of two, and its factors.
-template <int D>
-__device__ __forceinline__ HeadFactors store_transformed_query(const DecodeParams& p, int kv_head, WarpRow<D> row,
-                                                               uint16_t* high, uint16_t* low) {
-  constexpr int n = WarpRow<D>::kCount;
-  const kv::RowTransform t = p.cache.transform(p.layer, kv_head);
-  transform_row(t, RowRole::kQuery, row);
-  const float norm = kv::norm_up_from_squares(square_sum(row), D);
-  const float scale = kv::query_scale(norm);
-#pragma unroll
-  for (int i = 0; i < n; ++i) {
-    const float x = row.x[i] * scale;
-    const __half upper = __float2half_rn(x);
-    high[lane_id() * n + i] = __half_as_ushort(upper);
-    low[lane_id() * n + i] = __half_as_ushort(__float2half_rn(x - __half2float(upper)));
-  }
-  const float radius = kv::witness_factor(p.softmax_scale, norm, kv::transform_margins(t));
-  return {p.softmax_scale * kLog2E / scale, radius * kLog2E};
-}
+// The queries of a piece, two heads a warp. Everything they need is asked for at once: under full load a read of global
+// memory takes as long as dozens of tiles.
+template <class Pool>
+class PieceQueries {
+  static constexpr int D = Pool::kDim, n = WarpRow<D>::kCount, kHeads = kLaneHeads / kDecodeWarps;
 
-template <class Pool, class Shared>
-__device__ __forceinline__ void prepare_queries(const DecodeParams& p, const DecodePiece& piece, Shared& shared) {
-  constexpr int D = Pool::kDim, n = WarpRow<D>::kCount;
-  const int kv_head = piece.lane / p.shape.lanes_per_head, first_head = p.shape.first_head(piece.lane);
-  for (int h = threadIdx.x / 32; h < kLaneHeads; h += kDecodeWarps) {
-    HeadFactors factors{0.0f, 0.0f};
-    if (h < p.shape.heads_of(piece.lane)) {
-      const int64_t at = piece.sequence * p.row_stride + static_cast<int64_t>(first_head + h) * D;
-      const WarpRow<D> row = load_row<D>(p.qkv_dtype, p.qkv, at);
-      if constexpr (Pool::kCompressed) {
-        factors = store_transformed_query<D>(p, kv_head, row, shared.queries[0][h], shared.queries[1][h]);
-      } else {
-        store_row<D>(p.cache.dtype, shared.queries[0][h], 0, row);
-        factors.score = p.softmax_scale * kLog2E;
-      }
-    } else {
-      for (int part = 0; part < Pool::kQueryParts; ++part) {
+ public:
+  __device__ __forceinline__ PieceQueries(const DecodeParams& p, const DecodePiece& piece)
+      : p_(p),
+        heads_(p.shape.heads_of(piece.lane)),
+        transform_(p.cache.transform(p.layer, piece.lane / p.shape.lanes_per_head)),
+        lanes_(transform_) {
+    const int64_t first = piece.sequence * p.row_stride + static_cast<int64_t>(p.shape.first_head(piece.lane)) * D;
 #pragma unroll
-        for (int i = 0; i < n; ++i) shared.queries[part][h][lane_id() * n + i] = 0;
-      }
+    for (int i = 0; i < kHeads; ++i) {
+      rows_[i] = WarpRow<D>{};
+      if (head(i) < heads_) rows_[i] = load_row<D>(p.qkv_dtype, p.qkv, first + static_cast<int64_t>(head(i)) * D);
     }
-    if (lane_id() == 0) shared.factors[h] = factors;
   }
-}
+
+  template <class Shared>
+  __device__ __forceinline__ void store(Shared& shared) {
+#pragma unroll
+    for (int i = 0; i < kHeads; ++i) {
+      HeadFactors factors{p_.softmax_scale * kLog2E, 0.0f};
+      if constexpr (Pool::kCompressed) {
+        factors = store_transformed(rows_[i], shared.queries[0][head(i)], shared.queries[1][head(i)]);
+      } else {
+        store_row<D>(p_.cache.dtype, shared.queries[0][head(i)], 0, rows_[i]);
+      }
+      if (lane_id() == 0) shared.factors[head(i)] = head(i) < heads_ ? factors : HeadFactors{0.0f, 0.0f};
+    }
+  }
+
+ private:
+  static __device__ __forceinline__ int head(int i) {
+    return static_cast<int>(threadIdx.x / 32) + i * kDecodeWarps;
+  }
+
+  // As halves of R Lambda q times a power of two.
+  __device__ __forceinline__ HeadFactors store_transformed(WarpRow<D> row, uint16_t* high, uint16_t* low) const {
+    transform_row(lanes_, RowRole::kQuery, row);
+    const float norm = kv::norm_up_from_squares(square_sum(row), D);
+    const float scale = kv::query_scale(norm);
+#pragma unroll
+    for (int i = 0; i < n; ++i) {
+      const float x = row.x[i] * scale;
+      const __half upper = __float2half_rn(x);
+      high[lane_id() * n + i] = __half_as_ushort(upper);
+      low[lane_id() * n + i] = __half_as_ushort(__float2half_rn(x - __half2float(upper)));
+    }
+    const float radius = kv::witness_factor(p_.softmax_scale, norm, kv::transform_margins(transform_));
+    return {p_.softmax_scale * kLog2E / scale, radius * kLog2E};
+  }
+
+  const DecodeParams& p_;
+  const int heads_;
+  const kv::RowTransform transform_;
+  const LaneTransform<D> lanes_;
+  WarpRow<D> rows_[kHeads];
+};
 
 // ---- One warp's sums over its tiles of a piece
 
@@ -471,28 +490,93 @@ __device__ __forceinline__ void store_piece(const DecodeParams& p, const DecodeP
   }
 }
 
-// Largest |v| of the pages of a piece; each thread looks at some.
-__device__ __forceinline__ uint32_t largest_value_norm(const DecodeParams& p, const DecodePiece& piece) {
-  const int tiles_per_page = p.cache.tiles_per_page();
-  const uint16_t* norms = p.cache.value_norms(p.layer, piece.lane / p.shape.lanes_per_head);
-  const int32_t* pages = p.pages_of(piece.sequence);
-  uint32_t largest = 0;
-  for (int i = piece.begin / tiles_per_page + threadIdx.x; i <= (piece.end - 1) / tiles_per_page; i += kDecodeThreads) {
-    largest = max(largest, static_cast<uint32_t>(norms[pages[i]]));
+// Largest |v| of the pages of a piece; each thread looks at some. In three steps, so that the reads of the first two
+// pass while other work is done.
+class PageNorms {
+ public:
+  __device__ __forceinline__ PageNorms(const DecodeParams& p, const DecodePiece& piece)
+      : norms_(p.cache.value_norms(p.layer, piece.lane / p.shape.lanes_per_head)),
+        pages_(p.pages_of(piece.sequence)),
+        first_(piece.begin / p.cache.tiles_per_page() + static_cast<int>(threadIdx.x)),
+        end_((piece.end - 1) / p.cache.tiles_per_page() + 1) {
+#pragma unroll
+    for (int i = 0; i < kEarly; ++i) early_[i] = index(i) < end_ ? pages_[index(i)] : -1;
   }
-  return largest;
+  __device__ __forceinline__ void read() {
+#pragma unroll
+    for (int i = 0; i < kEarly; ++i) early_[i] = early_[i] >= 0 ? norms_[early_[i]] : 0;
+  }
+  // The same in every lane of a warp.
+  __device__ __forceinline__ float largest() const {
+    int largest = 0;
+#pragma unroll
+    for (int norm : early_) largest = max(largest, norm);
+    for (int i = kEarly; index(i) < end_; ++i) largest = max(largest, static_cast<int>(norms_[pages_[index(i)]]));
+    return kv::half_to_float(static_cast<uint16_t>(__reduce_max_sync(kAllLanes, static_cast<unsigned>(largest))));
+  }
+
+ private:
+  static constexpr int kEarly = 2;
+  __device__ __forceinline__ int index(int i) const {
+    return first_ + i * kDecodeThreads;
+  }
+
+  const uint16_t* norms_;
+  const int32_t* pages_;
+  int first_, end_;
+  int early_[kEarly];
+};
+
+struct NoPageNorms {
+  __device__ __forceinline__ NoPageNorms(const DecodeParams&, const DecodePiece&) {}
+  __device__ __forceinline__ void read() {}
+  __device__ __forceinline__ float largest() const { return 0.0f; }
+};
+
+// Where the ring is read next.
+struct RingPlace {
+  int stage = 0;
+  uint32_t phase = 0;
+};
+
+// One piece: queries into registers, its tiles, its sums into the scratch memory.
+template <class Pool, int kStages, bool kMetered>
+__device__ __forceinline__ void attend_piece(const DecodeParams& p, const DecodePiece& piece,
+                                             RecordFeeder<Pool, kStages>& feeder, RingPlace& at,
+                                             DecodeShared<Pool, kStages>& shared) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  std::conditional_t<kMetered, PageNorms, NoPageNorms> norms(p, piece);
+  PieceQueries<Pool> queries(p, piece);
+  const int stored = p.shape.stored_tokens(p.positions[piece.sequence]);
+  __syncthreads();  // the last piece has left the shared memory
+  queries.store(shared);
+  norms.read();
+  __syncthreads();
+  typename Pool::Query query;
+  Pool::load_query(&shared.queries[0][0][0], query);
+  const HeadFactors factors[2] = {shared.factors[2 * (lane % 4)], shared.factors[2 * (lane % 4) + 1]};
+  __syncthreads();  // outputs share the memory of the queries
+  WarpState<Pool, kMetered> state;
+  state.clear();
+  for (int tile = piece.begin + warp; tile < piece.end; tile += kDecodeWarps) {
+    wait_barrier(&shared.barriers[warp][at.stage], at.phase);
+    state.add_tile(shared.ring[warp][at.stage], query, factors, min(kTileTokens, stored - tile * kTileTokens));
+    __syncwarp();
+    feeder.request(at.stage);
+    if (++at.stage == kStages) at = {0, at.phase ^ 1};
+  }
+  store_piece<Pool, kMetered>(p, piece, state, factors, norms.largest(), shared);
 }
 
+// The next kernel is let start late: blocks of it that wait on a multiprocessor would keep blocks of this one out.
 template <class Pool, int kStages, int kBlocks, bool kMetered>
 __global__ void __launch_bounds__(kDecodeThreads, kBlocks) decode_kernel(const __grid_constant__ DecodeParams p) {
   extern __shared__ uint8_t shared_bytes[];
   auto& shared = *reinterpret_cast<DecodeShared<Pool, kStages>*>(shared_bytes);
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  if (lane == 0) {
-    for (int i = 0; i < kStages; ++i) init_barrier(&shared.barriers[warp][i], 1);
+  if (threadIdx.x % 32 == 0) {
+    for (int i = 0; i < kStages; ++i) init_barrier(&shared.barriers[threadIdx.x / 32][i], 1);
     publish_barriers();
   }
-  let_next_start();
   if constexpr (!Pool::kCompressed) wait_for_inputs();  // its last row was written just now
   DecodePiece piece;
   TileCount count;
@@ -506,36 +590,13 @@ __global__ void __launch_bounds__(kDecodeThreads, kBlocks) decode_kernel(const _
   for (int i = 0; i < kStages; ++i) feeder.request(i);
   if constexpr (Pool::kCompressed) wait_for_inputs();  // stored rows were written in earlier steps
   if (blockIdx.x == 0) store_tile_counts(p, count);
-
-  int stage = 0;
-  uint32_t phase = 0;
+  RingPlace at;
   while (true) {
-    const uint32_t value_norm = kMetered ? largest_value_norm(p, piece) : 0;
-    __syncthreads();  // the last piece has left the shared memory
-    prepare_queries<Pool>(p, piece, shared);
-    __syncthreads();
-    typename Pool::Query query;
-    Pool::load_query(&shared.queries[0][0][0], query);
-    const HeadFactors factors[2] = {shared.factors[2 * (lane % 4)], shared.factors[2 * (lane % 4) + 1]};
-    __syncthreads();  // outputs share the memory of the queries
-    WarpState<Pool, kMetered> state;
-    state.clear();
-    const int stored = p.shape.stored_tokens(p.positions[piece.sequence]);
-    for (int tile = piece.begin + warp; tile < piece.end; tile += kDecodeWarps) {
-      wait_barrier(&shared.barriers[warp][stage], phase);
-      state.add_tile(shared.ring[warp][stage], query, factors, min(kTileTokens, stored - tile * kTileTokens));
-      __syncwarp();
-      feeder.request(stage);
-      if (++stage == kStages) {
-        stage = 0;
-        phase ^= 1;
-      }
-    }
-    const uint32_t norm_bits = kMetered ? __reduce_max_sync(kAllLanes, value_norm) : 0;
-    store_piece<Pool, kMetered>(p, piece, state, factors, kv::half_to_float(static_cast<uint16_t>(norm_bits)), shared);
-    if (piece.left == 0) return;
+    attend_piece<Pool, kStages, kMetered>(p, piece, feeder, at, shared);
+    if (piece.left == 0) break;
     piece.next(p);
   }
+  let_next_start();
 }
 
 }  // namespace assay

@@ -194,8 +194,9 @@ __global__ void __launch_bounds__(kBlockThreads) write_certified_kernel(const __
   }
   const kv::RowTransform t = p.cache.transform(p.layer, kv_head);
   const kv::ArithmeticMargins margins = kv::transform_margins(t);
-  transform_row(t, RowRole::kKey, key);
-  transform_row(t, RowRole::kValue, value);
+  const LaneTransform<D> lanes(t);
+  transform_row(lanes, RowRole::kKey, key);
+  transform_row(lanes, RowRole::kValue, value);
   place_row<D>(encode_row(key, true, margins), encode_row(value, false, margins), position % kTileTokens,
                p.cache.record(p.layer, page, kv_head, in_page / kTileTokens));
   keep_value_norm<D>(p, row, position, sequence, kv_head, page);

@@ -90,40 +90,51 @@ __device__ __forceinline__ void hadamard_row(WarpRow<D>& row) {
   }
 }
 
-// x -> R x, and back.
+// The diagonal matrices of a transform, each lane's part of them: loaded once for several rows.
 template <int D>
-__device__ __forceinline__ void rotate_row(const float* signs, WarpRow<D>& row) {
-  constexpr int n = WarpRow<D>::kCount;
+struct LaneTransform {
+  static constexpr int kCount = WarpRow<D>::kCount;
+  bool balanced, rotated;
+  WarpRow<D> lambda, signs;
+
+  __device__ __forceinline__ explicit LaneTransform(const kv::RowTransform& t)
+      : balanced(t.lambda != nullptr), rotated(t.signs != nullptr) {
 #pragma unroll
-  for (int i = 0; i < n; ++i) row.x[i] *= signs[lane_id() * n + i];
-  hadamard_row(row);
-  const float norm = kv::rotation_norm(D);
-#pragma unroll
-  for (float& x : row.x) x = kv::multiply(x, norm);
-}
-template <int D>
-__device__ __forceinline__ void rotate_row_back(const float* signs, WarpRow<D>& row) {
-  constexpr int n = WarpRow<D>::kCount;
-  hadamard_row(row);
-  const float norm = kv::rotation_norm(D);
-#pragma unroll
-  for (int i = 0; i < n; ++i) row.x[i] = kv::multiply(row.x[i], norm) * signs[lane_id() * n + i];
-}
+    for (int i = 0; i < kCount; ++i) {
+      lambda.x[i] = balanced ? t.lambda[lane_id() * kCount + i] : 1.0f;
+      signs.x[i] = rotated ? t.signs[lane_id() * kCount + i] : 1.0f;
+    }
+  }
+};
 
 enum class RowRole { kKey, kQuery, kValue };
 
 // transform_key, transform_query or transform_value, without bypassed channels.
 template <int D>
-__device__ __forceinline__ void transform_row(const kv::RowTransform& t, RowRole role, WarpRow<D>& row) {
+__device__ __forceinline__ void transform_row(const LaneTransform<D>& t, RowRole role, WarpRow<D>& row) {
   constexpr int n = WarpRow<D>::kCount;
-  if (role != RowRole::kValue && t.lambda != nullptr) {
+  if (role != RowRole::kValue && t.balanced) {
 #pragma unroll
     for (int i = 0; i < n; ++i) {
-      const float lambda = t.lambda[lane_id() * n + i];
-      row.x[i] = role == RowRole::kKey ? kv::divide(row.x[i], lambda) : kv::multiply(row.x[i], lambda);
+      row.x[i] = role == RowRole::kKey ? kv::divide(row.x[i], t.lambda.x[i]) : kv::multiply(row.x[i], t.lambda.x[i]);
     }
   }
-  if (t.signs != nullptr) rotate_row(t.signs, row);
+  if (!t.rotated) return;
+#pragma unroll
+  for (int i = 0; i < n; ++i) row.x[i] *= t.signs.x[i];
+  hadamard_row(row);
+  const float norm = kv::rotation_norm(D);
+#pragma unroll
+  for (float& x : row.x) x = kv::multiply(x, norm);
+}
+
+// x -> R^T x.
+template <int D>
+__device__ __forceinline__ void rotate_row_back(const WarpRow<D>& signs, WarpRow<D>& row) {
+  hadamard_row(row);
+  const float norm = kv::rotation_norm(D);
+#pragma unroll
+  for (int i = 0; i < WarpRow<D>::kCount; ++i) row.x[i] = kv::multiply(row.x[i], norm) * signs.x[i];
 }
 
 }  // namespace assay
