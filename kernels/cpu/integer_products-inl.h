@@ -116,9 +116,10 @@ HWY_INLINE V add_token_lanes(const V (&rows)[8]) {
   return V{_mm512_permute_ps(blocks.raw, _MM_SHUFFLE(3, 1, 2, 0))};
 }
 
-// Raw scores of P pairs with the sixteen tokens of a tile.
-template <int P>
-HWY_INLINE void score_integer_tile(const PoolBlock& b, const uint8_t* k, int32_t pair, float* scores) {
+// Raw scores of P pairs with the sixteen tokens of a tile. `between` is called after each row.
+template <int P, class Between>
+HWY_INLINE void score_integer_tile(const PoolBlock& b, const uint8_t* k, int32_t pair, float* scores,
+                                   const Between& between) {
   const TileTag d;
   const hn::RebindToSigned<TileTag> di;
   const int32_t blocks = b.stored.head_dim / 32;
@@ -140,6 +141,7 @@ HWY_INLINE void score_integer_tile(const PoolBlock& b, const uint8_t* k, int32_t
       }
     }
     for (int p = 0; p < P; ++p) rows[p][r] = join_digits(sums[p]);
+    between();
   }
   for (int p = 0; p < P; ++p) hn::Store(add_token_lanes(rows[p]), d, scores + p * kMaxStepTokens);
 }
@@ -183,11 +185,12 @@ HWY_INLINE float weight_rounding_error(float largest, int32_t tokens, int32_t ch
   return unit * static_cast<float>(tokens) * 128.0f * std::sqrt(static_cast<float>(channels));
 }
 
-// Adds the weighted sums of a block of 32 channels to the accumulators of P pairs, over `tiles` tiles.
-template <int P>
+// Adds the weighted sums of a block of 32 channels to the accumulators of P pairs, over `tiles` tiles. `between` is
+// called after each row.
+template <int P, class Between>
 HWY_INLINE void accumulate_integer_block(const PoolBlock& b, const IntegerWeights<P>& w,
                                          const uint8_t* const* v_payloads, int32_t tiles, int32_t pair, int32_t block,
-                                         float* acc) {
+                                         float* acc, const Between& between) {
   const TileTag d;
   for (int row = 0; row < 8; ++row) {
     Int sums[P][kDigits];
@@ -208,6 +211,7 @@ HWY_INLINE void accumulate_integer_block(const PoolBlock& b, const IntegerWeight
       const auto old = hn::Mul(hn::Load(d, to), hn::Set(d, b.stored.decay[pair + p]));
       hn::Store(hn::MulAdd(join_digits(sums[p]), hn::Set(d, w.scale[p]), old), d, to);
     }
+    between();
   }
 }
 

@@ -33,14 +33,19 @@ void run_decoded_tile(const PoolBlock& b, int32_t tile, const PoolState& state) 
 }
 
 void RunStoredTilesKernel(const PoolBlock& b, int32_t begin, int32_t end, const PoolState& state) {
-  int32_t tiles[kSplitTokens / kTileTokens], count = 0;
+  int32_t tiles[kSplitTokens / kTileTokens + kMaxStepTiles], count = 0;
   for (int32_t tile = begin; tile < end; ++tile) {
     if (b.exact_page(tile) == nullptr) tiles[count++] = tile;
   }
 #if HWY_TARGET != HWY_SCALAR
   if (b.fragments) {
+    int32_t known = count;  // with those of the next split, which are asked for by the last step of this one
+    for (int32_t tile = end; tile * kTileTokens < b.stored_tokens && known < count + b.step_tiles; ++tile) {
+      if (b.exact_page(tile) == nullptr) tiles[known++] = tile;
+    }
+    if (begin == 0) ask_for_tiles(b, tiles, std::min(count, b.step_tiles));
     for (int32_t done = 0; done < count;) {
-      FragmentStep step(b, tiles + done, count - done, b.step_tiles);
+      FragmentStep step(b, tiles + done, count - done, known - done);
       step.run(state);
       done += step.tiles();
     }

@@ -137,15 +137,57 @@ class SideLoader {
   const int32_t at_, dim_;
 };
 
-// Steps over tiles[count]; the records of the next step are asked for meanwhile.
+// The records of the next step, asked for a few lines at a time while this one is computed: pages lie anywhere, so the
+// hardware cannot guess, and requests that queue up would block its own reads. Into the second-level cache, since two
+// steps are more than the first one holds.
+class NextRecords {
+ public:
+  void add(const std::byte* record, int64_t bytes) {
+    records_[count_++] = record;
+    bytes_ = bytes;
+  }
+  // `asks`: calls of ask() to come.
+  void spread(int32_t asks) {
+    const int64_t lines = count_ * ((bytes_ + 63) / 64);
+    lines_ = static_cast<int32_t>((lines + asks - 1) / asks);
+  }
+  HWY_INLINE void ask() {
+    for (int32_t i = 0; i < lines_; ++i) {
+      if (at_ >= bytes_) {
+        at_ = 0;
+        ++record_;
+      }
+      if (record_ >= count_) return;
+      __builtin_prefetch(records_[record_] + at_, 0, 2);
+      at_ += 64;
+    }
+  }
+
+ private:
+  const std::byte* records_[kMaxStepTiles] = {};
+  int32_t count_ = 0, record_ = 0, lines_ = 0;
+  int64_t bytes_ = 0, at_ = 0;
+};
+
+// All records of `count` tiles at once.
+HWY_INLINE void ask_for_tiles(const PoolBlock& b, const int32_t* tiles, int32_t count) {
+  NextRecords records;
+  for (int32_t i = 0; i < count; ++i) records.add(b.record(tiles[i]), b.stored.cache->record_bytes);
+  records.spread(1);
+  records.ask();
+}
+
+// One step over the first of tiles[count]; tiles[known] are those that will be needed.
 class FragmentStep {
  public:
-  FragmentStep(const PoolBlock& b, const int32_t* tiles, int32_t count, int32_t step) : b_(b), tile_(tiles) {
-    tiles_ = std::min(step, count);
-    next_tiles_ = std::min(step, count - tiles_);
+  FragmentStep(const PoolBlock& b, const int32_t* tiles, int32_t count, int32_t known) : b_(b), tile_(tiles) {
+    tiles_ = std::min(b.step_tiles, count);
+    const int32_t next = std::min(b.step_tiles, known - tiles_);
     for (int32_t i = 0; i < tiles_; ++i) records_[i] = b.record(tiles[i]);
-    for (int32_t i = 0; i < next_tiles_; ++i) next_[i] = b.record(tiles[tiles_ + i]);
+    for (int32_t i = 0; i < next; ++i) next_.add(b.record(tiles[tiles_ + i]), b.stored.cache->record_bytes);
     grouped_ = b.stored.cache->format == KvFormat::kWitcert;
+    const int32_t blocks = b.stored.head_dim / 32;
+    next_.spread(tiles_ * (b.integers && !grouped_ ? 8 : 8 / kScoreRows) + blocks * (b.integers ? 8 : 8 / kSumRows));
   }
 
   void run(const PoolState& state) {
@@ -158,14 +200,6 @@ class FragmentStep {
   int32_t tiles() const { return tiles_; }
 
  private:
-  // Part `part` of `parts` of the next step's records, into the second-level cache.
-  HWY_INLINE void prefetch(int32_t part, int32_t parts) const {
-    const int64_t bytes = b_.stored.cache->record_bytes, begin = bytes * part / parts, end = bytes * (part + 1) / parts;
-    for (int32_t i = 0; i < next_tiles_; ++i) {
-      for (int64_t at = begin; at < end; at += 64) __builtin_prefetch(next_[i] + at, 0, 2);
-    }
-  }
-
   void score(int32_t i) {
     const int32_t at = i * kTileTokens;
     SideLoader(b_, records_[i], at).load(b_.stored_tokens - tile_[i] * kTileTokens);
@@ -178,14 +212,13 @@ class FragmentStep {
       pool_load_dither_dots(b_, tile_[i] * kTileTokens, kTileTokens);
     }
     finish_scores(tile_[i], at);
-    prefetch(i, tiles_);
   }
 
   void score_plain(const uint8_t* k, int32_t at) {
 #if HWY_TARGET == HWY_AVX3
     if (b_.integers) {
       return for_pair_groups(b_.stored.pairs, [&]<int P>(int32_t pair) {
-        score_integer_tile<P>(b_, k, pair, b_.scores + pair * kMaxStepTokens + at);
+        score_integer_tile<P>(b_, k, pair, b_.scores + pair * kMaxStepTokens + at, [this] { next_.ask(); });
       });
     }
 #endif
@@ -203,6 +236,7 @@ class FragmentStep {
       for_pair_groups(b_.stored.pairs, [&]<int P>(int32_t pair) {
         score_fragment_rows<P, kGrouped>(b_, k, lane_scales, pair, row, b_.scores + pair * kMaxStepTokens + at);
       });
+      next_.ask();
     }
   }
 
@@ -324,7 +358,7 @@ class FragmentStep {
             weight_rounding_error(w.largest[p], tiles_ * kTileTokens, blocks * 32);
       }
       for (int32_t block = first; block < first + blocks; ++block) {
-        accumulate_integer_block<P>(b_, w, v, tiles_, pair, block, state.acc);
+        accumulate_integer_block<P>(b_, w, v, tiles_, pair, block, state.acc, [this] { next_.ask(); });
       }
       return;
     }
@@ -332,6 +366,7 @@ class FragmentStep {
     for (int32_t block = first; block < first + blocks; ++block) {
       for (int row = 0; row < 8; row += kSumRows) {
         accumulate_fragment_rows<P>(b_, v, tiles_, pair, block, row, state.acc);
+        next_.ask();
       }
     }
   }
@@ -339,9 +374,9 @@ class FragmentStep {
   const PoolBlock& b_;
   const int32_t* tile_;
   bool grouped_ = false;
-  int32_t tiles_ = 0, next_tiles_ = 0;
+  int32_t tiles_ = 0;
   const std::byte* records_[kMaxStepTiles] = {};
-  const std::byte* next_[kMaxStepTiles] = {};
+  NextRecords next_;
 };
 
 }  // namespace HWY_NAMESPACE
