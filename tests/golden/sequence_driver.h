@@ -38,10 +38,11 @@ struct TestSequence {
   std::vector<int32_t> pages;
   SamplingParams sampling;
   uint64_t seed = 0;
+  int64_t id;
 
   // `first_page`: the sequence uses pages from there on.
   TestSequence(std::vector<int32_t> prompt, int32_t first_page, int32_t max_tokens, int32_t block_size = 16)
-      : tokens(std::move(prompt)), num_prompt_tokens(static_cast<int32_t>(tokens.size())) {
+      : tokens(std::move(prompt)), num_prompt_tokens(static_cast<int32_t>(tokens.size())), id(first_page) {
     pages.resize(static_cast<size_t>((max_tokens + block_size - 1) / block_size));
     std::iota(pages.begin(), pages.end(), first_page);
     sampling.temperature = 0.0f;
@@ -49,6 +50,7 @@ struct TestSequence {
 
   SequenceSlice slice(int32_t first, int32_t count) const {
     SequenceSlice slice;
+    slice.sequence_id = id;
     slice.tokens = tokens.data();
     slice.num_known_tokens = static_cast<int32_t>(tokens.size());
     slice.num_prompt_tokens = num_prompt_tokens;
