@@ -50,7 +50,7 @@ __device__ __forceinline__ Merged<D> merge_pieces(const DecodeParams& p, int ite
     const float factor = share(mine.logit_max, m.sums.logit_max);
     add_sums(m.sums, mine, factor);
     const int count = min(32, (end - chunk + stride - 1) / stride);
-#pragma unroll 4
+#pragma unroll 8
     for (int i = 0; i < count; ++i) {
       const float weight = __shfl_sync(kAllLanes, factor, i);
       const float* from = p.scratch.outputs + place(chunk + i * stride) * D + lane_id() * n;
@@ -139,9 +139,12 @@ __device__ void store_cell(const DecodeParams& p, const PieceSums& stored, const
   p.meter.cells[static_cast<int64_t>(index) * p.meter.num_heads + head] = cell;
 }
 
+template <int kWarps>
+constexpr int kCombineThreads = kWarps > 4 ? kWarps * 32 : 128;
+
 // kWarps warps a head of a sequence.
 template <int D, bool kCompressed, int kWarps>
-__global__ void __launch_bounds__(128) combine_kernel(const __grid_constant__ DecodeParams p) {
+__global__ void __launch_bounds__(kCombineThreads<kWarps>) combine_kernel(const __grid_constant__ DecodeParams p) {
   constexpr int n = WarpRow<D>::kCount;
   let_next_start();
   wait_for_inputs();
@@ -224,16 +227,25 @@ void launch_pieces(CudaContext& context, DecodeParams& p) {
   launch_dependent(context, kernel, dim3(p.shape.max_blocks), dim3(kDecodeThreads), bytes, p);
 }
 
-// Few heads are merged by a block each, many by a warp each. The shared memory of a multiprocessor stays divided as the
+template <int D, bool kCompressed, int kWarps>
+void launch_combine_with(CudaContext& context, const DecodeParams& p) {
+  constexpr int kHeadsPerBlock = kCombineThreads<kWarps> / 32 / kWarps;
+  const int heads = p.shape.num_sequences * p.shape.num_heads;
+  auto* kernel = combine_kernel<D, kCompressed, kWarps>;
+  context.check(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
+  launch_dependent(context, kernel, dim3((heads + kHeadsPerBlock - 1) / kHeadsPerBlock), dim3(kCombineThreads<kWarps>),
+                   0, p);
+}
+
+// Few heads have many pieces each and get many warps each. The shared memory of a multiprocessor stays divided as the
 // decode kernel needs it: a multiprocessor has to be empty to divide it anew.
 template <int D, bool kCompressed>
 void launch_combine(CudaContext& context, const DecodeParams& p) {
   const int heads = p.shape.num_sequences * p.shape.num_heads;
-  const bool few = heads <= 4 * context.num_multiprocessors;
-  auto* kernel = few ? combine_kernel<D, kCompressed, 4> : combine_kernel<D, kCompressed, 1>;
-  context.check(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributePreferredSharedMemoryCarveout, cudaSharedmemCarveoutMaxShared));
-  launch_dependent(context, kernel, dim3(few ? heads : (heads + 3) / 4), dim3(128), 0, p);
+  if (heads <= context.num_multiprocessors) return launch_combine_with<D, kCompressed, 8>(context, p);
+  if (heads <= 4 * context.num_multiprocessors) return launch_combine_with<D, kCompressed, 4>(context, p);
+  launch_combine_with<D, kCompressed, 1>(context, p);
 }
 
 template <int D>
