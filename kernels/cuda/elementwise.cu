@@ -23,8 +23,6 @@ bool packs(const void* data, DType dtype, int64_t cols, int64_t stride) {
 template <class In, class Out>
 __global__ void take_rows_kernel(const In* table, int64_t table_stride, const int32_t* ids, Out* out,
                                  int64_t out_stride, int cols) {
-  let_next_start();
-  wait_for_inputs();
   const In* from = table + static_cast<int64_t>(ids[blockIdx.x]) * table_stride;
   Out* to = out + blockIdx.x * out_stride;
   for (int c = threadIdx.x; c < cols; c += blockDim.x) to[c] = from_float<Out>(to_float(from[c]));
@@ -33,9 +31,9 @@ __global__ void take_rows_kernel(const In* table, int64_t table_stride, const in
 void take_rows(CudaContext& context, ConstTensor table, const int32_t* ids, Tensor out) {
   with_element_type(table.dtype, [&]<class In>(In*) {
     with_element_type(out.dtype, [&]<class Out>(Out*) {
-      launch_dependent(context, take_rows_kernel<In, Out>, dim3(out.rows), dim3(block_for(out.cols / 4)), 0,
-                       static_cast<const In*>(table.data), table.row_stride, ids, static_cast<Out*>(out.data),
-                       out.row_stride, static_cast<int>(out.cols));
+      launch_in_order(context, take_rows_kernel<In, Out>, dim3(out.rows), dim3(block_for(out.cols / 4)), 0,
+                      static_cast<const In*>(table.data), table.row_stride, ids, static_cast<Out*>(out.data),
+                      out.row_stride, static_cast<int>(out.cols));
     });
   });
 }
@@ -46,8 +44,6 @@ __global__ void rms_norm_pack_kernel(const T* x, int64_t x_stride, DType weight_
                                      T* out, int64_t out_stride, int packs) {
   __shared__ float partial[kMaxBlock / 32];
   constexpr int kCount = Pack<T>::kCount;
-  let_next_start();
-  wait_for_inputs();
   const T* from = x + blockIdx.x * x_stride;
   T* to = out + blockIdx.x * out_stride;
   float squares = 0.0f;
@@ -74,8 +70,6 @@ template <class T>
 __global__ void rms_norm_kernel(const T* x, int64_t x_stride, DType weight_dtype, const void* weight, float eps, T* out,
                                 int64_t out_stride, int cols) {
   __shared__ float partial[kMaxBlock / 32];
-  let_next_start();
-  wait_for_inputs();
   const T* from = x + blockIdx.x * x_stride;
   T* to = out + blockIdx.x * out_stride;
   float squares = 0.0f;
@@ -89,8 +83,6 @@ __global__ void rms_norm_kernel(const T* x, int64_t x_stride, DType weight_dtype
 template <class T>
 __global__ void silu_mul_pack_kernel(const T* gate_up, int64_t in_stride, T* out, int64_t out_stride, int cols) {
   constexpr int kCount = Pack<T>::kCount;
-  let_next_start();
-  wait_for_inputs();
   const int c = (blockIdx.y * blockDim.x + threadIdx.x) * kCount;
   if (c >= cols) return;
   const T* gate = gate_up + blockIdx.x * in_stride + c;
@@ -104,8 +96,6 @@ __global__ void silu_mul_pack_kernel(const T* gate_up, int64_t in_stride, T* out
 
 template <class T>
 __global__ void silu_mul_kernel(const T* gate_up, int64_t in_stride, T* out, int64_t out_stride, int cols) {
-  let_next_start();
-  wait_for_inputs();
   const T* gate = gate_up + blockIdx.x * in_stride;
   T* to = out + blockIdx.x * out_stride;
   for (int c = threadIdx.x; c < cols; c += blockDim.x) {
@@ -120,8 +110,6 @@ struct InverseFrequencies {
 // The angle is rounded to float before the cosine, as in the implementation the checkpoints were trained with.
 __global__ void rope_angles_kernel(const int32_t* positions, const __grid_constant__ InverseFrequencies inv_freq,
                                    int pairs, float scale, float* cos_sin) {
-  let_next_start();
-  wait_for_inputs();
   float* row = cos_sin + static_cast<int64_t>(blockIdx.x) * 2 * pairs;
   const float position = static_cast<float>(positions[blockIdx.x]);
   for (int i = threadIdx.x; i < pairs; i += blockDim.x) {
@@ -142,8 +130,6 @@ struct HeadNorms {
 template <class T>
 __global__ void qk_norm_rope_kernel(AttentionShape shape, HeadNorms norms, const float* cos_sin, T* qkv, int64_t stride,
                                     int rows) {
-  let_next_start();
-  wait_for_inputs();
   const int heads = shape.num_heads + shape.num_kv_heads, dim = shape.head_dim, pairs = dim / 2;
   const int warp = (blockIdx.x * blockDim.x + threadIdx.x) / 32, lane = threadIdx.x % 32;
   if (warp >= rows * heads) return;
@@ -190,8 +176,8 @@ void launch_rms_norm(CudaContext& context, ConstTensor x, ConstTensor weight, fl
     T* to = static_cast<T*>(out.data);
     const int cols = static_cast<int>(x.cols), count = packed ? cols / Pack<T>::kCount : cols;
     auto* kernel = packed ? rms_norm_pack_kernel<T> : rms_norm_kernel<T>;
-    launch_dependent(context, kernel, dim3(x.rows), dim3(block_for(count)), 0, from, x.row_stride, weight.dtype,
-                     weight.data, eps, to, out.row_stride, count);
+    launch_in_order(context, kernel, dim3(x.rows), dim3(block_for(count)), 0, from, x.row_stride, weight.dtype,
+                    weight.data, eps, to, out.row_stride, count);
   });
 }
 
@@ -203,8 +189,8 @@ void launch_silu_mul(CudaContext& context, ConstTensor gate_up, Tensor out) {
     const int block = std::min(block_for(items), packed ? 256 : kMaxBlock);
     const dim3 grid(out.rows, packed ? (items + block - 1) / block : 1);
     auto* kernel = packed ? silu_mul_pack_kernel<T> : silu_mul_kernel<T>;
-    launch_dependent(context, kernel, grid, dim3(block), 0, static_cast<const T*>(gate_up.data), gate_up.row_stride,
-                     static_cast<T*>(out.data), out.row_stride, cols);
+    launch_in_order(context, kernel, grid, dim3(block), 0, static_cast<const T*>(gate_up.data), gate_up.row_stride,
+                    static_cast<T*>(out.data), out.row_stride, cols);
   });
 }
 
@@ -212,8 +198,8 @@ void launch_rope_angles(CudaContext& context, const BatchView& batch, const Rope
   if (rope.rotary_pairs > kMaxRotaryPairs) std::abort();
   InverseFrequencies inv_freq{};
   std::copy_n(rope.inv_freq, rope.rotary_pairs, inv_freq.values);
-  launch_dependent(context, rope_angles_kernel, dim3(batch.num_tokens), dim3(64), 0, batch.positions, inv_freq,
-                   rope.rotary_pairs, rope.scale, cos_sin);
+  launch_in_order(context, rope_angles_kernel, dim3(batch.num_tokens), dim3(64), 0, batch.positions, inv_freq,
+                  rope.rotary_pairs, rope.scale, cos_sin);
 }
 
 void launch_qk_norm_rope(CudaContext& context, const AttentionShape& shape, ConstTensor q_norm, ConstTensor k_norm,
@@ -222,8 +208,8 @@ void launch_qk_norm_rope(CudaContext& context, const AttentionShape& shape, Cons
   const int heads = shape.num_heads + shape.num_kv_heads, rows = static_cast<int>(qkv.rows);
   const HeadNorms norms{q_norm.dtype, k_norm.dtype, q_norm.data, k_norm.data, eps};
   with_element_type(qkv.dtype, [&]<class T>(T*) {
-    launch_dependent(context, qk_norm_rope_kernel<T>, dim3((rows * heads + kWarps - 1) / kWarps), dim3(kWarps * 32), 0,
-                     shape, norms, cos_sin, static_cast<T*>(qkv.data), qkv.row_stride, rows);
+    launch_in_order(context, qk_norm_rope_kernel<T>, dim3((rows * heads + kWarps - 1) / kWarps), dim3(kWarps * 32), 0,
+                    shape, norms, cos_sin, static_cast<T*>(qkv.data), qkv.row_stride, rows);
   });
 }
 

@@ -7,8 +7,9 @@
 namespace assay {
 namespace {
 
-constexpr size_t kWorkspaceBytes = size_t{32} << 20;  // what cuBLASLt asks for on Hopper
-constexpr size_t kMaxPlans = 4096;                    // prefill chunks come in any length
+constexpr size_t kWorkspaceBytes = size_t{32} << 20;    // what cuBLASLt asks for on Hopper
+constexpr int64_t kLibraryIsFaster = int64_t{1} << 28;  // elements of the weights: also for one row (an output head)
+constexpr size_t kMaxPlans = 4096;                      // prefill chunks come in any length
 constexpr const char* kLibrary = "libcublasLt.so.13";
 
 // The entry points we use, found once in a library that stays open.
@@ -133,6 +134,8 @@ void Gemm::linear(CudaContext& context, ConstTensor x, std::span<const LinearPar
 
 void Gemm::product(CudaContext& context, const LinearCall& call) {
   if (call.x.rows == 0) return;
+  const bool large = call.weight.rows * call.weight.cols >= kLibraryIsFaster;
+  if (large && library_product(context, call)) return;
   if (gemv_fits(call)) return launch_gemv(context, call);
   if (library_product(context, call)) return;
   launch_any_product(context, call);
@@ -200,8 +203,6 @@ Gemm::Plan* Gemm::plan_for(const LinearCall& call) {
     run(lt.set_preference(&preference, attribute, &value, sizeof value));
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, kWorkspaceBytes);
-  // Parts of a sum meet in float: other schemes round them to the output's dtype in between.
-  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, static_cast<uint32_t>(alignment_of(w.data)));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, static_cast<uint32_t>(alignment_of(x.data)));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, static_cast<uint32_t>(alignment_of(out.data)));

@@ -14,9 +14,10 @@
 
 namespace assay {
 
+namespace detail {
 template <class... Parameters, class... Arguments>
-void launch_dependent(CudaContext& context, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
-                      const Arguments&... arguments) {
+void launch(CudaContext& context, bool dependent, void (*kernel)(Parameters...), dim3 grid, dim3 block,
+            size_t shared_bytes, const Arguments&... arguments) {
   if (grid.x == 0 || grid.y == 0 || grid.z == 0) return;
   cudaLaunchAttribute attribute{};
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -27,8 +28,23 @@ void launch_dependent(CudaContext& context, void (*kernel)(Parameters...), dim3 
   config.dynamicSmemBytes = shared_bytes;
   config.stream = context.stream;
   config.attrs = &attribute;
-  config.numAttrs = 1;
+  config.numAttrs = dependent ? 1 : 0;
   context.check(cudaLaunchKernelEx(&config, kernel, Parameters(arguments)...));
+}
+}  // namespace detail
+
+// One kernel after the other: it starts when all before it are finished. The ordinary way. Starting kernels early made
+// decode steps slower (ADR 27): blocks that wait hold the places of blocks that work.
+template <class... Parameters, class... Arguments>
+void launch_in_order(CudaContext& context, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
+                     const Arguments&... arguments) {
+  detail::launch(context, /*dependent=*/false, kernel, grid, block, shared_bytes, arguments...);
+}
+
+template <class... Parameters, class... Arguments>
+void launch_dependent(CudaContext& context, void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes,
+                      const Arguments&... arguments) {
+  detail::launch(context, /*dependent=*/true, kernel, grid, block, shared_bytes, arguments...);
 }
 
 // The next kernel may be launched now: it takes a free place on the chip and waits there.
