@@ -134,7 +134,13 @@ absl::StatusOr<CachePlan> resolve_cache(const ModelConfig& model, DType stored, 
   if (!dtype.ok()) return dtype.status();
   config.kv_cache_dtype = dtype_name(*dtype);
   const KvShape shape{model.num_layers, model.num_kv_heads, model.head_dim, config.block_size, *dtype};
-  absl::StatusOr<PoolLayout> layout = make_pool_layout(config.kv_pool, shape, {.outlier_pairs = config.kv_outlier_pairs});
+  absl::StatusOr<PoolLayout> layout =
+      make_pool_layout(config.kv_pool, shape, {.outlier_pairs = config.kv_outlier_pairs});
+  if (!layout.ok() && config.kv_pool == "certified" && make_pool_layout("exact", shape).ok()) {
+    spdlog::warn("kv_pool is exact: {}", std::string(layout.status().message()));
+    config.kv_pool = "exact";
+    layout = make_pool_layout(config.kv_pool, shape);
+  }
   if (!layout.ok()) return layout.status();
 
   if (config.kv_cache_memory_bytes < 0) return invalid("kv_cache_memory must not be negative");

@@ -43,6 +43,7 @@ absl::Status resolve_compute(const ModelConfig& model, const Machine& machine, E
 // Dtype, layout and size of the cache. `stored` is the weights' dtype. Without kv_cache_memory_bytes: room for
 // max_num_seqs full contexts, at most 40 % of the available memory (90 % of a GPU's). A context that does not fit: an error where
 // max_model_len was asked for (`max_model_len_given`), else max_model_len shrinks to what fits.
+// `certified` on a model whose head_dim it cannot hold becomes `exact`, with a warning.
 absl::StatusOr<CachePlan> resolve_cache(const ModelConfig& model, DType stored, const Machine& machine,
                                         bool max_model_len_given, EngineConfig& config);
 

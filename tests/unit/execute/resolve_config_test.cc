@@ -44,6 +44,24 @@ TEST(ResolveConfig, Defaults) {
   EXPECT_EQ(config.kv_cache_memory_bytes, 63 * 256 * kPageBytes);
 }
 
+TEST(ResolveConfig, CertifiedFallsBackToExactWhereHeadsDoNotFit) {
+  ModelConfig odd = model();
+  for (const auto& [head_dim, pool] : {std::pair{16, "certified"}, {20, "exact"}, {96, "exact"}, {1024, "exact"}}) {
+    odd.head_dim = head_dim;
+    EngineConfig config;
+    config.kv_pool = "certified";
+    ASSERT_TRUE(resolve_compute(odd, kMachine, config).ok());
+    const auto cache = resolve_cache(odd, DType::kBF16, kMachine, false, config);
+    ASSERT_TRUE(cache.ok()) << cache.status().message();
+    EXPECT_EQ(cache->layout.name, pool) << head_dim;
+    EXPECT_EQ(config.kv_pool, pool);
+  }
+  EngineConfig witcert;  // asked for by name: refused
+  witcert.kv_pool = "witcert";
+  ASSERT_TRUE(resolve_compute(odd, kMachine, witcert).ok());
+  EXPECT_FALSE(resolve_cache(odd, DType::kBF16, kMachine, false, witcert).ok());
+}
+
 TEST(ResolveConfig, MemoryShareBoundsTheCache) {
   EngineConfig config;
   const Machine small{1, 100 * kPageBytes};
