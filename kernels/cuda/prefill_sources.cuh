@@ -7,7 +7,8 @@
 //   load_v(slot, s, pair)   tokens of step s (16) x channels [16 pair, 16 pair + 16)
 #pragma once
 
-#include "kernels/cuda/decode_kernel.cuh"
+#include "kernels/cuda/decode_range.cuh"
+#include "kernels/cuda/warp_row.cuh"
 
 namespace assay {
 
