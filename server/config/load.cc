@@ -85,6 +85,8 @@ absl::StatusOr<Json> parse_file_text(const std::string& text, const std::string&
     return absl::InvalidArgumentError(
         offset < text.size() ? fmt::format("{}: not valid JSON at {}", path, place(text, offset))
                              : fmt::format("{}: not valid JSON: it ends too early, at {}", path, place(text, text.size())));
+  } catch (const Json::out_of_range&) {
+    return absl::InvalidArgumentError(path + ": holds a number that is too large");
   }
   if (!twice.empty()) return absl::InvalidArgumentError(fmt::format("{}: the key \"{}\" occurs twice", path, twice));
   if (!json.is_object()) return absl::InvalidArgumentError(path + ": the configuration must be one JSON object");

@@ -30,7 +30,7 @@ Reply error_reply(const absl::Status& status) { return view_reply(describe_error
 Reply transport_error(int http_status, std::string_view code, std::string_view message) {
   ErrorView view;
   view.http_status = http_status;
-  view.type = http_status >= 500 ? "service_unavailable_error" : "invalid_request_error";
+  view.type = http_status >= 500 ? "service_unavailable_error" : http_status == 408 ? "timeout_error" : "invalid_request_error";
   view.message = std::string(message);
   view.code = std::string(code);
   view.retry_after_s = http_status == 503 ? 1 : 0;

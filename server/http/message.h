@@ -38,7 +38,8 @@ struct Production {
   bool end = false;
   int status = 200;   // not streaming: the reply's status; streaming: for the log
   Headers headers;    // not streaming only
-  // Not streaming only, with `end`: the reply takes time to make. Then this makes it, on a worker thread, while the producer lives.
+  // What there is to say takes time to make; then only this is set (and `end`, when not streaming). It runs on a worker thread
+  // while the producer lives and is not asked for more.
   std::function<Production()> make;
 };
 

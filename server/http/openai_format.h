@@ -19,7 +19,7 @@ Json certificate_json(const CertificateReport& report);
 // Logprobs of chat: {"content": [{"token", "logprob", "bytes", "top_logprobs"}]}.
 Json chat_logprobs(const std::vector<TokenScore>& scores, int32_t top, const Tokenizer& tokenizer);
 // Logprobs of completions: {"tokens", "token_logprobs", "top_logprobs", "text_offset"}.
-Json completion_logprobs(const std::vector<TokenScore>& scores, int32_t top, const Tokenizer& tokenizer);
+Json completion_logprobs(const TextEvent& event, int32_t top, const Tokenizer& tokenizer);
 
 // One choice of a reply that is not streamed.
 Json whole_choice(const TextEvent& choice, const ReplyOptions& options, const Tokenizer& tokenizer);

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <numeric>
 
 #include "server/http/error_reply.h"
@@ -10,6 +11,8 @@
 
 namespace assay::http {
 namespace {
+
+constexpr size_t kLargeText = 64 * 1024;
 
 std::string generation_fields(const Generation& generation) {
   const TextUsage usage = generation.usage();
@@ -47,8 +50,20 @@ class StreamProducer final : public GenerationProducer {
       : GenerationProducer(std::move(generation), std::move(options)), started_(generation_->num_choices(), false), sent_tokens_(generation_->num_choices(), 0) {}
 
   Production take() override {
+    auto events = std::make_shared<const std::vector<TextEvent>>(generation_->take());
+    if (std::none_of(events->begin(), events->end(), is_large)) return written(*events);
     Production production;
-    for (const TextEvent& event : generation_->take()) production.bytes += server_sent_event(chunk(event));
+    production.make = [this, events] { return written(*events); };
+    return production;
+  }
+
+ private:
+  // Seconds to write, with many log probabilities.
+  static bool is_large(const TextEvent& event) { return event.prompt_scores != nullptr || event.text.size() > kLargeText; }
+
+  Production written(const std::vector<TextEvent>& events) {
+    Production production;
+    for (const TextEvent& event : events) production.bytes += server_sent_event(chunk(event));
     if (!generation_->done()) return production;
     production.end = true;
     if (!generation_->status().ok()) {
@@ -62,7 +77,6 @@ class StreamProducer final : public GenerationProducer {
     return production;
   }
 
- private:
   Json chunk(const TextEvent& event) {
     const bool first = !started_[event.choice];
     started_[event.choice] = true;

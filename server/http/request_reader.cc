@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include <iterator>
+#include <stdexcept>
 
 #include "server/http/error_reply.h"
 #include "server/http/read_deadline.h"
@@ -50,6 +51,16 @@ Reply too_slow(bool head_done, const Limits& limits) {
 Reply bodies_over_budget() {
   return transport_error(503, "too_many_bodies", "the request bodies that are being received fill the memory set aside for "
                                                  "them; try again later");
+}
+
+// A parser that finds itself in a state it thought impossible throws (asio_impl.cc); the bytes are at fault all the same.
+size_t put(Parser& parser, const asio::const_buffer& bytes, error_code& error) {
+  try {
+    return parser.put(bytes, error);
+  } catch (const std::logic_error&) {
+    error = beast_http::error::bad_chunk;
+    return 0;
+  }
 }
 
 // The request without its body, or why it is refused.
@@ -118,7 +129,7 @@ asio::awaitable<std::variant<ConnectionEnded, BadRequest, HttpRequest>> RequestR
       if (!timed) begin_phase(deadline, limits_.header_timeout);
       timed = true;
       error_code error;
-      buffer_.consume(parser.put(buffer_.data(), error));
+      buffer_.consume(put(parser, buffer_.data(), error));
       if (error && error != beast_http::error::need_more) co_return refuse(parse_failure(error, limits_), std::move(request));
       if (!body_lease_.grow_to(parser.get().body().size())) co_return refuse(bodies_over_budget(), std::move(request));
     }

@@ -172,10 +172,11 @@ class Session {
         [&route, &request]() -> asio::awaitable<Reply> { co_return run_handler(route, request); }, asio::use_awaitable);
   }
 
-  asio::awaitable<Production> make_on_worker(std::function<Production()> make) {
+  asio::awaitable<Production> make_on_worker(std::function<Production()> make, bool event_stream) {
     co_return co_await asio::co_spawn(
         context_.workers.get_executor(),
-        [&make]() -> asio::awaitable<Production> { co_return run_producer(make, false); }, asio::use_awaitable);
+        [&make, event_stream]() -> asio::awaitable<Production> { co_return run_producer(make, event_stream); },
+        asio::use_awaitable);
   }
 
   asio::awaitable<void> write(const std::string& bytes, AccessRecord& record) {
@@ -209,7 +210,7 @@ class Session {
       co_return;
     }
     Production production = std::get<0>(std::move(outcome));
-    if (production.make) production = co_await make_on_worker(std::move(production.make));
+    if (production.make) production = co_await make_on_worker(std::move(production.make), false);
     producer.reset();
     reply.status = record.status = production.status;
     for (Header& header : production.headers) reply.headers.push_back(std::move(header));
@@ -249,6 +250,7 @@ class Session {
     bool woken = true;
     while (!broken_) {
       Production production = run_producer([&] { return producer.take(); }, true);
+      if (production.make) production = co_await make_on_worker(std::move(production.make), true);
       if (!production.bytes.empty()) text += frame(production.bytes);
       if (!woken && production.bytes.empty()) text += frame(": keep-alive\n\n");
       if (production.end) {

@@ -7,6 +7,37 @@
 namespace assay::http {
 namespace {
 
+constexpr const char* kUnconstrained = "this server does not constrain its output yet";
+
+struct Feature {
+  const char* name;
+  const char* reason;
+};
+
+constexpr Feature kFeatures[] = {
+    {"guided_json", kUnconstrained}, {"guided_regex", kUnconstrained}, {"guided_choice", kUnconstrained},
+    {"guided_grammar", kUnconstrained}, {"structured_outputs", kUnconstrained}, {"grammar", kUnconstrained},
+    {"json_schema", kUnconstrained}, {"regex", kUnconstrained}, {"ebnf", kUnconstrained},
+    {"tools", "this server does not call tools yet"}, {"functions", "this server does not call tools yet"},
+    {"suffix", "the prompt is continued, not filled in"}, {"use_beam_search", "leave the field out"},
+    {"allowed_token_ids", "leave the field out"}, {"bad_words", "leave the field out"},
+    {"logits_processors", "leave the field out"}, {"prompt_embeds", "send text or token ids"},
+    {"audio", "the model reads and writes text only"}, {"images", "the model reads and writes text only"},
+    {"web_search_options", "this server searches nothing"},
+    {"prompt_logprobs", "use echo with logprobs on /v1/completions"},
+    {"truncate_prompt_tokens", "shorten the prompt before sending it"},
+    {"chat_template", "the template is the server's (--chat-template)"},
+    {"documents", "put the documents into the messages"}};
+
+// Samplers of other servers. Front ends send them all, with the value that turns each off.
+struct Sampler {
+  const char* name;
+  double off;
+};
+
+constexpr Sampler kSamplers[] = {{"typical_p", 1.0}, {"mirostat", 0.0}, {"dry_multiplier", 0.0}, {"xtc_probability", 0.0},
+                                 {"no_repeat_ngram_size", 0.0}, {"top_a", 0.0}, {"tfs_z", 1.0}};
+
 // Present and not one of the values that mean "no".
 bool is_set(const Json& value) {
   if (value.is_boolean()) return value.get<bool>();
@@ -24,32 +55,38 @@ void refuse_response_format(Fields& fields) {
   if (format == nullptr) return;
   const auto type = format->find("type");
   if (type != format->end() && type->is_string() && *type == "text") return;
-  refuse(fields, "response_format", "this server does not constrain its output yet; the only type it takes is \"text\"");
+  refuse(fields, "response_format", std::string(kUnconstrained) + "; the only type it takes is \"text\"");
 }
 
-void refuse_tool_choice(Fields& fields) {
-  const Json* choice = fields.find("tool_choice");
+// `tool_choice`, and `function_call` of old clients.
+void refuse_choice_of_tools(Fields& fields, const char* name) {
+  const Json* choice = fields.find(name);
   if (choice == nullptr || *choice == "none" || *choice == "auto") return;
-  refuse(fields, "tool_choice", "this server does not call tools yet; it takes \"none\" and \"auto\"");
+  refuse(fields, name, "this server does not call tools yet; it takes \"none\" and \"auto\"");
+}
+
+void refuse_modalities(Fields& fields) {
+  for (const std::string& modality : fields.strings("modalities")) {
+    if (modality != "text") refuse(fields, "modalities", "the model writes text only");
+  }
 }
 
 }  // namespace
 
 void refuse_unsupported(Fields& fields) {
-  constexpr const char* kConstraints[] = {"guided_json", "guided_regex", "guided_choice", "guided_grammar",
-                                          "structured_outputs", "grammar", "json_schema", "regex"};
-  constexpr const char* kFeatures[] = {"tools", "functions", "suffix", "use_beam_search", "allowed_token_ids", "bad_words",
-                                       "logits_processors", "prompt_embeds", "audio", "images"};
-  for (const char* name : kConstraints) {
-    const Json* value = fields.find(name);
-    if (value != nullptr && is_set(*value)) refuse(fields, name, "this server does not constrain its output yet");
+  for (const Feature& feature : kFeatures) {
+    const Json* value = fields.find(feature.name);
+    if (value != nullptr && is_set(*value)) refuse(fields, feature.name, feature.reason);
   }
-  for (const char* name : kFeatures) {
-    const Json* value = fields.find(name);
-    if (value != nullptr && is_set(*value)) refuse(fields, name, "leave the field out");
+  for (const Sampler& sampler : kSamplers) {
+    const Json* value = fields.find(sampler.name);
+    const bool off = value == nullptr || (value->is_number() && value->get<double>() == sampler.off);
+    if (!off) refuse(fields, sampler.name, fmt::format("leave the field out, or turn it off ({:g})", sampler.off));
   }
   refuse_response_format(fields);
-  refuse_tool_choice(fields);
+  refuse_choice_of_tools(fields, "tool_choice");
+  refuse_choice_of_tools(fields, "function_call");
+  refuse_modalities(fields);
 }
 
 }  // namespace assay::http

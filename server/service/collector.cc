@@ -12,6 +12,7 @@ Collector::Collector(int num_choices) : choices_(num_choices) {
 void Collector::add(TextEvent&& event) {
   TextEvent& choice = choices_.at(event.choice);
   choice.text += event.text;
+  if (event.prompt_scores != nullptr) choice.prompt_scores = std::move(event.prompt_scores);
   std::move(event.scores.begin(), event.scores.end(), std::back_inserter(choice.scores));
   choice.token_ids.insert(choice.token_ids.end(), event.token_ids.begin(), event.token_ids.end());
   choice.completion_tokens = event.completion_tokens;

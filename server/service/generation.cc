@@ -10,7 +10,8 @@ struct Generation::Prompt {
   int32_t first_choice = 0;
   std::vector<int32_t> ids;
   std::string text;
-  std::vector<TokenScore> scores;   // of the prompt, for echo
+  std::shared_ptr<const std::vector<TokenScore>> scores;  // of the prompt, for echo
+  TextOffsets offsets;                                    // past the prompt
   bool scores_known = true;         // false while the engine still owes them
   std::vector<Event> held;          // events that arrived before the scores
   int64_t cached_tokens = 0;
@@ -105,10 +106,11 @@ std::vector<TextEvent> Generation::take() {
 }
 
 void Generation::take_prompt_scores(Prompt& prompt, const std::vector<TokenLogprobs>& logprobs) {
-  TextOffsets offsets;
+  auto scores = std::make_shared<std::vector<TokenScore>>();
   for (size_t i = 0; i < logprobs.size() && i < prompt.ids.size(); ++i) {
-    prompt.scores.push_back(make_score(*tokenizer_, prompt.ids[i], i == 0 ? nullptr : &logprobs[i], true, offsets));
+    scores->push_back(make_score(*tokenizer_, prompt.ids[i], i == 0 ? nullptr : &logprobs[i], true, prompt.offsets));
   }
+  prompt.scores = std::move(scores);
   prompt.scores_known = true;
 }
 
@@ -134,8 +136,8 @@ void Generation::feed(Prompt& prompt, Event&& event, std::vector<TextEvent>& out
 void Generation::echo_prompt(const Prompt& prompt, Choice& choice) {
   choice.pending.text = prompt.text;
   if (!plan_.scores) return;
-  choice.pending.scores = prompt.scores;
-  for (const TokenScore& score : prompt.scores) choice.offsets.advance(score.bytes);
+  choice.pending.prompt_scores = prompt.scores;
+  choice.offsets = prompt.offsets;
 }
 
 void Generation::take_token(Choice& choice, const Event& event) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -27,6 +28,8 @@ struct TokenScore {
 struct TextEvent {
   int32_t choice = 0;                 // prompt index x n + sequence
   std::string text;                   // valid UTF-8; the concatenation over a choice's events is its text
+  std::shared_ptr<const std::vector<TokenScore>> prompt_scores;  // with echo and logprobs, in the first event: they come before
+                                                                 // `scores`, and are those of every choice of the prompt
   std::vector<TokenScore> scores;     // when logprobs were asked for: of the tokens whose text is in `text`
   std::vector<int32_t> token_ids;     // generated ids since the last event of this choice
   int32_t completion_tokens = 0;      // of this choice so far

@@ -217,6 +217,8 @@ absl::StatusOr<std::shared_ptr<const Tokenizer>> parse_tokenizer_json(std::strin
     return std::make_shared<const JsonTokenizer>(parse_parts(JsonNode(root, "tokenizer.json")), std::move(config));
   } catch (const nlohmann::json::parse_error& error) {
     return absl::InvalidArgumentError(fmt::format("tokenizer.json: is not JSON near byte {}", error.byte));
+  } catch (const nlohmann::json::out_of_range&) {
+    return absl::InvalidArgumentError("tokenizer.json: holds a number that is too large");
   } catch (const LoadError& error) {
     return absl::InvalidArgumentError(error.what());
   }

@@ -222,6 +222,7 @@ TEST(Config, FilesThatAreWrongAreToldApart) {
   EXPECT_EQ(problem("{\n  \"port\": 1,\n  oops}"), "f.json: not valid JSON at line 3, column 3");
   EXPECT_EQ(problem("{\"port\": 1"), "f.json: not valid JSON: it ends too early, at line 1, column 11");
   EXPECT_EQ(problem(""), "f.json: not valid JSON: it ends too early, at line 1, column 1");
+  EXPECT_EQ(problem("{\"port\": 1e999}"), "f.json: holds a number that is too large");
   EXPECT_EQ(problem("[]"), "f.json: the configuration must be one JSON object");
   EXPECT_NE(message(load_config({"--config", ::testing::TempDir()}, {}).status()).find("is a folder"), std::string::npos);
   EXPECT_FALSE(load_config({"--config="}, {}).ok());

@@ -195,6 +195,31 @@ TEST(OpenAiRequest, Certificate) {
   EXPECT_EQ(wrong_chat_field(R"("certificate":true)"), "certificate");
 }
 
+// Scores of a long prompt take seconds to write: not on the thread that serves everybody's streams.
+TEST(Reply, StreamedScoresOfAPromptAreWrittenByAWorker) {
+  using namespace ::assay::testing;
+  ServiceFixture fixture(says("Z"));
+  GenerateRequest request = prompt_request("abc");
+  request.echo = true;
+  request.sampling.logprobs = 1;
+  request.sampling.max_tokens = 1;
+  auto generation = fixture.service->generate(request);
+  ASSERT_TRUE(generation.ok());
+  ReplyOptions options;
+  options.stream = options.scores = true;
+  options.top = 1;
+  Reply reply = make_openai_reply(*std::move(generation), options);
+  Production production = reply.producer->take();
+  EXPECT_TRUE(production.bytes.empty());
+  ASSERT_TRUE(production.make);
+  production = production.make();
+  EXPECT_TRUE(production.end);
+  for (const char* tokens : {R"("tokens":["a","b","c"])", R"("tokens":["Z"])"}) {
+    EXPECT_NE(production.bytes.find(tokens), std::string::npos) << production.bytes;
+  }
+  EXPECT_TRUE(production.bytes.ends_with("data: [DONE]\n\n"));
+}
+
 TEST(Format, PartsOfCharactersStayApart) {
   const ::assay::testing::ByteTokenizer tokenizer;
   TokenScore score;
@@ -202,7 +227,9 @@ TEST(Format, PartsOfCharactersStayApart) {
   score.bytes = "\xC4";
   score.logprob = -1.0f;
   score.top = {{0xC4, -1.0f}, {0xC5, -2.0f}};
-  const Json json = completion_logprobs({score}, 2, tokenizer);
+  TextEvent event;
+  event.scores = {score};
+  const Json json = completion_logprobs(event, 2, tokenizer);
   EXPECT_EQ(json["tokens"][0], "bytes:\\xc4");
   EXPECT_EQ(json["top_logprobs"][0].size(), 2u);
   const Json chat = chat_logprobs({score}, 1, tokenizer);

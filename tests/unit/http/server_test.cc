@@ -311,6 +311,22 @@ TEST_F(ServerTest, WholeRepliesAreMadeByWorkers) {
   EXPECT_EQ(client.read_until("no memory").find("HTTP/1.1 500"), 0u);
 }
 
+TEST_F(ServerTest, PartsOfStreamsAreMadeByWorkersWhereTheyTakeTime) {
+  start();
+  shared_->made_apart = true;
+  RawClient client(server_->port());
+  client.send(post("/stream", ""));
+  ASSERT_TRUE(eventually([&] { return alive_ == 1; }));
+  shared_->say("data: long\n\n", true);
+  EXPECT_NE(client.read_until("0\r\n\r\n").find("data: long"), std::string::npos);
+  EXPECT_NE(shared_->maker, std::thread::id());
+  EXPECT_NE(shared_->maker, shared_->taker);
+  shared_->made_throws = true;
+  client.send(post("/stream", ""));
+  const std::string failed = client.read_until("0\r\n\r\n");
+  EXPECT_NE(failed.find("data: {\"error\""), std::string::npos) << failed;
+}
+
 TEST_F(ServerTest, AProducersExceptionEndsItsReply) {
   shared_->throws = true;
   start();
@@ -454,7 +470,7 @@ TEST_F(ServerTest, SlowRequestsAreToldAndIdleConnectionsAreClosed) {
                                {body, "body took longer than 0.15 s"}, {chunk, "body took longer than 0.15 s"}}) {
     const std::string reply = client.read_to_end(3000);
     EXPECT_EQ(reply.find("HTTP/1.1 408 Request Timeout"), 0u) << reply;
-    EXPECT_NE(reply.find("\"code\":\"request_timeout\""), std::string::npos) << reply;
+    EXPECT_NE(reply.find("\"type\":\"timeout_error\",\"param\":null,\"code\":\"request_timeout\""), std::string::npos) << reply;
     EXPECT_NE(reply.find("Connection: close"), std::string::npos) << reply;
     EXPECT_NE(reply.find(part), std::string::npos) << reply;
   }
@@ -467,6 +483,20 @@ TEST_F(ServerTest, SlowRequestsAreToldAndIdleConnectionsAreClosed) {
     reply = drip.read_until("408", 20);
   }
   EXPECT_EQ(reply.find("HTTP/1.1 408"), 0u) << reply;
+}
+
+// The parser asserts that there is more to come; whether there is, is up to the client.
+TEST_F(ServerTest, TrailersInPiecesCostOnlyTheirRequest) {
+  start();
+  RawClient client(server_->port());
+  client.send("POST /echo HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n");
+  std::string reply;
+  for (const char byte : std::string("0\r\n\ra\n0\r\n\r\n")) {
+    if (!client.send(std::string(1, byte))) break;
+    reply += client.read_until("400", 10);
+  }
+  EXPECT_NE(ask("GET /open HTTP/1.1\r\n" + kClose).find("200 OK"), std::string::npos);
+  EXPECT_EQ(reply.find("HTTP/1.1 400"), 0u) << reply;
 }
 
 TEST_F(ServerTest, StopEndsStreams) {

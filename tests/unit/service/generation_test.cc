@@ -136,16 +136,34 @@ TEST(Generation, Case39EchoWithScores) {
   request.sampling.max_tokens = 1;
   const auto choices = run(fixture, request);
   EXPECT_EQ(choices[0].text, "abcZ");
-  ASSERT_EQ(choices[0].scores.size(), 4u);
-  EXPECT_FALSE(choices[0].scores[0].logprob.has_value());
-  EXPECT_FLOAT_EQ(*choices[0].scores[1].logprob, -0.5f);
-  EXPECT_FLOAT_EQ(*choices[0].scores[3].logprob, -1.0f);
-  EXPECT_EQ(choices[0].scores[3].text_offset, 3);
+  const std::vector<TokenScore>& prompt = *choices[0].prompt_scores;
+  ASSERT_EQ(prompt.size(), 3u);
+  EXPECT_FALSE(prompt[0].logprob.has_value());
+  EXPECT_FLOAT_EQ(*prompt[1].logprob, -0.5f);
+  ASSERT_EQ(choices[0].scores.size(), 1u);
+  EXPECT_FLOAT_EQ(*choices[0].scores[0].logprob, -1.0f);
+  EXPECT_EQ(choices[0].scores[0].text_offset, 3);
   request.sampling.max_tokens = 0;
   const auto prompt_only = run(fixture, request);
   EXPECT_EQ(prompt_only[0].text, "abc");
-  EXPECT_EQ(prompt_only[0].scores.size(), 3u);
+  EXPECT_EQ(prompt_only[0].prompt_scores->size(), 3u);
+  EXPECT_TRUE(prompt_only[0].scores.empty());
   EXPECT_EQ(prompt_only[0].completion_tokens, 0);
+}
+
+// Some hundred bytes each: many choices must not multiply them.
+TEST(Generation, ChoicesShareTheScoresOfTheirPrompt) {
+  ServiceFixture fixture(says("Z"));
+  GenerateRequest request = prompt_request("abc");
+  request.echo = true;
+  request.n = 3;
+  request.sampling.logprobs = 1;
+  const auto choices = run(fixture, request);
+  ASSERT_EQ(choices.size(), 3u);
+  ASSERT_NE(choices[0].prompt_scores, nullptr);
+  EXPECT_EQ(choices[1].prompt_scores, choices[0].prompt_scores);
+  EXPECT_EQ(choices[2].prompt_scores, choices[0].prompt_scores);
+  EXPECT_EQ(choices[2].scores[0].text_offset, 3);
 }
 
 TEST(Generation, EchoHoldsSequencesUntilThePromptIsScored) {
