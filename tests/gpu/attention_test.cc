@@ -241,6 +241,14 @@ const AttentionCase kCases[] = {
 INSTANTIATE_TEST_SUITE_P(Shapes, CudaAttention, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return info.param.name(); });
 
+// What compute-sanitizer runs (tests/gpu/run).
+const AttentionCase kSmallest[] = {
+    {1, 1, 64, 16, DType::kBF16, KvFormat::kExact},
+    {1, 2, 64, 16, DType::kBF16, KvFormat::kCertified},
+};
+INSTANTIATE_TEST_SUITE_P(Smallest, CudaAttention, ::testing::ValuesIn(kSmallest),
+                         [](const auto& info) { return info.param.name(); });
+
 // Decode alone: one length and batch after another.
 struct DecodeCase {
   AttentionCase attention;
