@@ -48,6 +48,7 @@ struct Sequence {
     s.num_pages = static_cast<int32_t>((first + count + 15) / 16);
     s.sampling = &sampling;
     s.sample = first + count == s.num_known_tokens;
+    s.meter.metered_stride = 64;  // of prefills, as the server asks by default
     return s;
   }
   std::vector<int32_t> tokens, pages;
