@@ -21,4 +21,35 @@ void* Workspace::take(size_t bytes) {
   return data_;
 }
 
+SideStream::~SideStream() {
+  if (stream_ == nullptr) return;
+  cudaEventDestroy(forked_);
+  cudaEventDestroy(done_);
+  cudaStreamDestroy(stream_);
+}
+
+void SideStream::begin(CudaContext& context) {
+  if (stream_ == nullptr) {
+    context.check(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+    context.check(cudaEventCreateWithFlags(&forked_, cudaEventDisableTiming));
+    context.check(cudaEventCreateWithFlags(&done_, cudaEventDisableTiming));
+  }
+  context.check(cudaEventRecord(forked_, context.stream));
+  context.check(cudaStreamWaitEvent(stream_, forked_, 0));
+  main_ = context.stream;
+  context.stream = stream_;
+}
+
+void SideStream::end(CudaContext& context) {
+  context.check(cudaEventRecord(done_, stream_));
+  context.stream = main_;
+  busy_ = true;
+}
+
+void SideStream::join(CudaContext& context) {
+  if (!busy_) return;
+  context.check(cudaStreamWaitEvent(context.stream, done_, 0));
+  busy_ = false;
+}
+
 }  // namespace assay

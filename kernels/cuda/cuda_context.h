@@ -34,11 +34,35 @@ class Workspace {
   int num_outgrown_ = 0;
 };
 
+struct CudaContext;
+
+// A second stream, for work that nothing on the first needs soon: it runs beside what follows there until they are
+// joined. Works in a capture too, when it was used once before.
+class SideStream {
+ public:
+  SideStream() = default;
+  SideStream(const SideStream&) = delete;
+  SideStream& operator=(const SideStream&) = delete;
+  ~SideStream();
+
+  // What is launched between the two goes to the side, behind all that was issued so far.
+  void begin(CudaContext& context);
+  void end(CudaContext& context);
+  // What is issued from here on waits for the side; nothing where it is idle.
+  void join(CudaContext& context);
+
+ private:
+  cudaStream_t stream_ = nullptr, main_ = nullptr;
+  cudaEvent_t forked_ = nullptr, done_ = nullptr;
+  bool busy_ = false;
+};
+
 struct CudaContext {
   cudaStream_t stream = nullptr;
   int num_multiprocessors = 0;
   size_t max_shared_bytes_per_block = 0;  // with opt-in
   Workspace workspace;
+  SideStream side;
   cudaError_t first_error = cudaSuccess;  // told by Device::synchronize
 
   // Keeps the first failure. Launches are followed by check(cudaPeekAtLastError()).

@@ -46,16 +46,19 @@ class CudaDevice final : public Device {
   }
 
   KernelError copy_to_device(void* device, const void* host, size_t bytes) override {
+    context_.side.join(context_);
     context_.check(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, context_.stream));
     return error();
   }
 
   KernelError copy_to_host(void* host, const void* device, size_t bytes) override {
+    context_.side.join(context_);
     context_.check(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, context_.stream));
     return synchronize();
   }
 
   KernelError synchronize() override {
+    context_.side.join(context_);
     context_.check(cudaStreamSynchronize(context_.stream));
     return error();
   }

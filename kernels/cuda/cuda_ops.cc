@@ -32,6 +32,7 @@ void CudaOps::embed(ConstTensor table, const int32_t* ids, Tensor out) {
 }
 
 void CudaOps::rms_norm(ConstTensor x, ConstTensor weight, float eps, Tensor out) {
+  context_.side.join(context_);  // the fold has had the output projection to run beside
   launch_rms_norm(context_, x, weight, eps, out);
 }
 
@@ -55,11 +56,14 @@ void CudaOps::kv_write(int32_t layer, const BatchView& batch, const AttentionSha
 
 void CudaOps::attention(int32_t layer, const BatchView& batch, const AttentionShape& shape, ConstTensor qkv,
                         const PagedKvView& cache, const kv::MeterView& meter, Tensor out) {
+  context_.side.join(context_);
   launch_attention(context_, layer, batch, shape, qkv, cache, meter, out);
 }
 
 void CudaOps::fold_meters(int32_t layer, const kv::MeterView& meter) {
+  context_.side.begin(context_);  // nothing in the step reads the tallies
   launch_fold_meters(context_, layer, meter);
+  context_.side.end(context_);
 }
 
 void CudaOps::silu_mul(ConstTensor gate_up, Tensor out) {

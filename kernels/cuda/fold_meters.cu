@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "kernels/cuda/attention.h"
-#include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/tensor_core.cuh"
 
 namespace assay {
@@ -179,8 +178,6 @@ __device__ void fold_sequence(const kv::MeterView& meter, int layer, int row) {
 // Blocks [0, num_heads): heads; behind them a warp for each metered row.
 __global__ void __launch_bounds__(kFoldThreads)
     fold_kernel(const __grid_constant__ kv::MeterView meter, int32_t layer) {
-  let_next_start();
-  wait_for_inputs();
   if (static_cast<int>(blockIdx.x) < meter.num_heads) return fold_head(meter, layer, blockIdx.x);
   const int row = (blockIdx.x - meter.num_heads) * kFoldWarps + threadIdx.x / 32;
   if (row < meter.num_metered) fold_sequence(meter, layer, row);
@@ -191,7 +188,8 @@ __global__ void __launch_bounds__(kFoldThreads)
 void launch_fold_meters(CudaContext& context, int32_t layer, const kv::MeterView& meter) {
   if (meter.num_metered == 0) return;
   const int blocks = meter.num_heads + (meter.num_metered + kFoldWarps - 1) / kFoldWarps;
-  launch_dependent(context, fold_kernel, dim3(blocks), dim3(kFoldThreads), 0, meter, layer);
+  fold_kernel<<<blocks, kFoldThreads, 0, context.stream>>>(meter, layer);
+  context.check(cudaPeekAtLastError());
 }
 
 }  // namespace assay
