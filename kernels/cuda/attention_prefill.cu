@@ -43,10 +43,11 @@ __device__ void store_cells(const PrefillParams& p, const PrefillTask& task, con
       kv::MeterCell cell;
       cell.certain.logit_max = rows.max[m][h] * kLn2;
       cell.certain.weight = quad_sum(rows.weight[m][h]);
-      cell.certain.b1 = quad_sum(rows.b1[m][h]);
-      cell.certain.b2 = quad_sum(rows.b2[m][h]);
-      cell.certain.value_error = quad_sum(rows.value_error[m][h]);
-      cell.certain.radius_max = quad_max(rows.radius_max[m][h]);
+      const int slot = m * 2 + h, t = threadIdx.x;
+      cell.certain.b1 = quad_sum(shared.meter.b1[slot][t]);
+      cell.certain.b2 = quad_sum(shared.meter.b2[slot][t]);
+      cell.certain.value_error = quad_sum(shared.meter.value_error[slot][t]);
+      cell.certain.radius_max = quad_max(shared.meter.radius_max[slot][t]);
       cell.conditional = cell.certain;
       cell.compressed_tokens = task.first;
       cell.value_norm_low = task.first > 0 ? kv::half_to_float(static_cast<uint16_t>(shared.value_norm)) : 0.0f;
@@ -134,6 +135,7 @@ __device__ bool find_cells(const PrefillParams& p, const PrefillTask& task, Pref
   int cell = -1;
   if (pair < task.pairs(p.group)) cell = p.meter.cell_of_row[task.row + (task.first_pair + pair) / p.group];
   shared.pairs.cell[pair] = cell;
+  shared.meter.clear();
   const bool any = __syncthreads_or(cell >= 0) != 0;
 #pragma unroll
   for (int m = 0; m < 2; ++m) {

@@ -18,12 +18,27 @@ struct PairTables {
   int cell[kBlockRows];      // -1: not metered, or no such pair
 };
 
+// Sums of the meter, by [m * 2 + half] and thread: relative to `max`, the row's maximum when they were added to last.
+// They lie in shared memory, for registers are short and few rows are metered.
+struct MeterSlots {
+  float b1[4][kPrefillThreads], b2[4][kPrefillThreads], value_error[4][kPrefillThreads];
+  float radius_max[4][kPrefillThreads], max[4][kPrefillThreads];
+
+  __device__ __forceinline__ void clear() {
+    for (int r = 0; r < 4; ++r) {
+      b1[r][threadIdx.x] = b2[r][threadIdx.x] = value_error[r][threadIdx.x] = radius_max[r][threadIdx.x] = 0.0f;
+      max[r][threadIdx.x] = kNoLogit;
+    }
+  }
+};
+
 template <int D>
 struct PrefillShared {
   alignas(128) uint8_t queries[kBlockRows * D * 2];
   alignas(128) uint8_t slots[2][2 * kBlockTokens * D * 2];
   BlockSide side;  // of own rows: `witness` holds |k|
   PairTables pairs;
+  MeterSlots meter;
   uint32_t value_norm;
 };
 
@@ -32,7 +47,6 @@ template <int D>
 struct WarpRows {
   float out[2][D / 8][4];
   float max[2][2], weight[2][2];
-  float b1[2][2], b2[2][2], value_error[2][2], radius_max[2][2];
   float scale_bound, lift;
   bool metered[2];  // any pair of the m-tile
 
@@ -44,7 +58,7 @@ struct WarpRows {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         max[m][h] = kNoLogit;
-        weight[m][h] = b1[m][h] = b2[m][h] = value_error[m][h] = radius_max[m][h] = 0.0f;
+        weight[m][h] = 0.0f;
       }
       metered[m] = false;
     }
@@ -78,9 +92,6 @@ struct WarpRows {
       factor[h] = largest[h] == max[m][h] ? 1.0f : exp2_fast(max[m][h] - largest[h]);
       max[m][h] = largest[h];
       weight[m][h] *= factor[h];
-      b1[m][h] *= factor[h];
-      b2[m][h] *= factor[h];
-      value_error[m][h] *= factor[h];
     }
     scale_outputs(m, factor[0], factor[1]);
   }
@@ -153,10 +164,42 @@ __device__ __forceinline__ void apply_factors(const BlockView& view, const PairT
   }
 }
 
+// Adds a block's tokens to the meter of the rows of an m-tile. s: its logits; max: what weights are relative to.
+__device__ __forceinline__ void add_radii(const BlockView& view, const PairTables& pairs, const BlockSide& side, int m,
+                                          const float (&s)[8][4], const float (&max)[2], MeterSlots& slots) {
+  const int place = threadIdx.x % 4, t = threadIdx.x;
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int slot = m * 2 + h;
+    const float radius = pairs.radius[pair_of(m, h)];
+    const float decay = slots.max[slot][t] == kNoLogit ? 0.0f : exp2_fast(slots.max[slot][t] - max[h]);
+    float b1 = slots.b1[slot][t] * decay, b2 = slots.b2[slot][t] * decay;
+    float value_error = slots.value_error[slot][t] * decay, radius_max = slots.radius_max[slot][t];
+#pragma unroll
+    for (int i = 0; i < 16; ++i) {
+      const float logit = s[i / 2][2 * h + i % 2];
+      if (logit == kNoLogit) continue;
+      const int column = i / 2 * 8 + 2 * place + i % 2;
+      const float p = exp2_fast(logit - max[h]);
+      const float c = radius * side.witness[column];
+      const float growth = exp2_fast(c * kLog2E) - 1.0f, product = p * growth;
+      b1 += product;
+      b2 = fmaf(product, growth, b2);
+      radius_max = fmaxf(radius_max, c);
+      if (view.stored) value_error = fmaf(p, side.rho[column], value_error);
+    }
+    slots.b1[slot][t] = b1;
+    slots.b2[slot][t] = b2;
+    slots.value_error[slot][t] = value_error;
+    slots.radius_max[slot][t] = radius_max;
+    slots.max[slot][t] = max[h];
+  }
+}
+
 // Weights in place of logits; sums of the meter.
 template <int D, bool kMetered>
-__device__ __forceinline__ void softmax_block(const BlockView& view, const PairTables& pairs, const BlockSide& side,
-                                              WarpRows<D>& rows, float (&s)[2][8][4]) {
+__device__ __forceinline__ void softmax_block(const BlockView& view, PrefillShared<D>& shared, WarpRows<D>& rows,
+                                              float (&s)[2][8][4]) {
   const int place = threadIdx.x % 4;
 #pragma unroll
   for (int m = 0; m < 2; ++m) {
@@ -168,35 +211,21 @@ __device__ __forceinline__ void softmax_block(const BlockView& view, const PairT
     }
     const bool moved = largest[0] > rows.max[m][0] || largest[1] > rows.max[m][1];
     if (__any_sync(kAllLanes, moved)) rows.raise_max(m, largest);
-    const bool metered = kMetered && rows.metered[m];
-    float radius[2] = {};
-    if (metered) {
-      radius[0] = pairs.radius[pair_of(m, 0)];
-      radius[1] = pairs.radius[pair_of(m, 1)];
-    }
     // A row that sees none of its tokens so far has no maximum yet.
     const float max[2] = {rows.max[m][0] == kNoLogit ? 0.0f : rows.max[m][0],
                           rows.max[m][1] == kNoLogit ? 0.0f : rows.max[m][1]};
+    if (kMetered && rows.metered[m]) add_radii(view, shared.pairs, shared.side, m, s[m], max, shared.meter);
 #pragma unroll
     for (int n = 0; n < 8; ++n) {
-      const int column = n * 8 + 2 * place;
       float2 scale = {rows.lift, rows.lift};
       if (view.stored) {
-        const float2 stored = *reinterpret_cast<const float2*>(&side.value_scale[column]);
+        const float2 stored = *reinterpret_cast<const float2*>(&shared.side.value_scale[n * 8 + 2 * place]);
         scale = {stored.x * rows.lift, stored.y * rows.lift};
       }
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const float p = exp2_fast(s[m][n][i] - max[i / 2]);
         rows.weight[m][i / 2] += p;
-        if (metered && s[m][n][i] != kNoLogit) {
-          const float c = radius[i / 2] * side.witness[column + i % 2];
-          const float growth = exp2_fast(c * kLog2E) - 1.0f, product = p * growth;
-          rows.b1[m][i / 2] += product;
-          rows.b2[m][i / 2] = fmaf(product, growth, rows.b2[m][i / 2]);
-          rows.radius_max[m][i / 2] = fmaxf(rows.radius_max[m][i / 2], c);
-          if (view.stored) rows.value_error[m][i / 2] = fmaf(p, side.rho[column + i % 2], rows.value_error[m][i / 2]);
-        }
         s[m][n][i] = p * (i % 2 == 0 ? scale.x : scale.y);
       }
     }
@@ -236,7 +265,7 @@ __device__ __forceinline__ void attend_block(const BlockView& view, uint32_t slo
   float s[2][8][4];
   score_block<Source, D>(shared_address(shared.queries), slot, s);
   apply_factors<D>(view, shared.pairs, shared.side, s);
-  softmax_block<D, kMetered>(view, shared.pairs, shared.side, rows, s);
+  softmax_block<D, kMetered>(view, shared, rows, s);
   accumulate_block<Source, D>(slot, s, rows);
 }
 
