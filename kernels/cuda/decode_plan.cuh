@@ -60,13 +60,21 @@ struct DecodeCut {
 
   __device__ DecodeCut(int total, int max_blocks)
       : tiles(total), blocks(min(max_blocks, (total + kLeastTiles - 1) / kLeastTiles)) {}
-  __device__ int begin(int block) const { return static_cast<int>(static_cast<int64_t>(tiles) * block / blocks); }
+  __device__ int begin(int block) const { return quotient(tiles, block, 0, blocks); }
   // The block that owns a tile.
-  __device__ int block_of(int tile) const {
-    return static_cast<int>((static_cast<int64_t>(tile + 1) * blocks - 1) / tiles);
-  }
+  __device__ int block_of(int tile) const { return quotient(tile + 1, blocks, 1, tiles); }
   // Pieces in order of (block, item): a piece starts where a block or an item does.
   __device__ static int piece(int block, int item) { return block + item; }
+
+ private:
+  // (a b - c) / d. Division of 64 bits is slow, and where a step is short this is a part of it.
+  __device__ static int quotient(int a, int b, int c, int d) {
+    if (a < 1 << 20 && b < 1 << 12) {
+      return static_cast<int>((static_cast<unsigned>(a) * static_cast<unsigned>(b) - static_cast<unsigned>(c)) /
+                              static_cast<unsigned>(d));
+    }
+    return static_cast<int>((static_cast<int64_t>(a) * b - c) / d);
+  }
 };
 
 }  // namespace assay

@@ -155,8 +155,9 @@ class RecordFeeder {
       : p_(p),
         shared_(shared),
         piece_(first),
-        layer_base_(p.cache.record(p.layer, 0, 0, 0)),
+        page_bytes_(p.cache.page_layer_bytes()),
         tiles_per_page_(p.cache.tiles_per_page()) {
+    enter_piece();
     tile_ = first.begin + static_cast<int>(threadIdx.x / 32) - kDecodeWarps;
     advance();
   }
@@ -164,17 +165,20 @@ class RecordFeeder {
   // Requests the next record into a free place of the ring.
   __device__ __forceinline__ void request(int stage) {
     if (done_) return;
+    const int warp = threadIdx.x / 32;
+    const std::byte* record = head_records_ + page_ * page_bytes_;
+    if (tiles_per_page_ > 1) record += tile_ % tiles_per_page_ * Pool::kRecordBytes;
     if (threadIdx.x % 32 == 0) {
-      const int warp = threadIdx.x / 32, kv_head = piece_.lane / p_.shape.lanes_per_head;
-      const int in_page = tiles_per_page_ == 1 ? 0 : tile_ % tiles_per_page_;
-      const std::byte* record = layer_base_ + page_ * p_.cache.page_layer_bytes() +
-                                static_cast<int64_t>(kv_head * tiles_per_page_ + in_page) * Pool::kRecordBytes;
       start_bulk_copy(shared_.ring[warp][stage], record, Pool::kRecordBytes, &shared_.barriers[warp][stage]);
     }
     advance();
   }
 
  private:
+  __device__ __forceinline__ void enter_piece() {
+    head_records_ = p_.cache.record(p_.layer, 0, piece_.lane / p_.shape.lanes_per_head, 0);
+    pages_ = p_.pages_of(piece_.sequence);
+  }
   __device__ __forceinline__ void advance() {
     tile_ += kDecodeWarps;
     while (tile_ >= piece_.end) {
@@ -183,16 +187,19 @@ class RecordFeeder {
         return;
       }
       piece_.next(p_);
+      enter_piece();
       tile_ = threadIdx.x / 32;
     }
-    page_ = p_.pages_of(piece_.sequence)[tiles_per_page_ == 1 ? tile_ : tile_ / tiles_per_page_];
+    page_ = pages_[tiles_per_page_ == 1 ? tile_ : tile_ / tiles_per_page_];
   }
 
   const DecodeParams& p_;
   DecodeShared<Pool, kStages>& shared_;
   DecodePiece piece_;
-  const std::byte* layer_base_;
-  int tiles_per_page_;
+  const std::byte* head_records_ = nullptr;  // of page 0
+  const int32_t* pages_ = nullptr;
+  const int64_t page_bytes_;
+  const int tiles_per_page_;
   int tile_;
   int page_ = 0;
   bool done_ = false;
