@@ -60,7 +60,7 @@ struct ServeConfig {
   // KV cache
   ByteSize kv_cache_memory;
   std::string kv_cache_dtype = "auto";
-  std::string kv_pool = "exact";
+  std::string kv_pool = "certified";
 
   // Meter of the KV cache (docs/certificate.md)
   std::string kv_radius = "witness";

@@ -17,6 +17,7 @@ inline EngineConfig test_config(const std::string& model_dir, const std::string&
   EngineConfig config;
   config.model_dir = model_dir;
   config.kv_cache_dtype = kv_cache_dtype;
+  config.kv_pool = "exact";
   config.threads = 2;
   config.max_num_seqs = 4;
   config.max_num_batched_tokens = 4096;
