@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <string>
+#include <utility>
 
 namespace assay {
 namespace {
@@ -24,7 +25,7 @@ absl::StatusOr<BackingStore> BackingStore::make(Device& device, const KvShape& s
                                                 int64_t limit_bytes) {
   BackingStore store;
   store.page_bytes_ = bytes_per_page(shape);
-  store.num_slots_ = std::min<int64_t>(num_pages, limit_bytes / store.page_bytes_);
+  store.num_slots_ = std::min<int64_t>(int64_t{2} * num_pages, limit_bytes / store.page_bytes_);
   store.limit_bytes_ = store.num_slots_ * store.page_bytes_;
   if (store.num_slots_ < 1) {
     return absl::InvalidArgumentError("kv_backing_memory of " + std::to_string(limit_bytes) +
@@ -55,15 +56,23 @@ absl::StatusOr<BackingStore> BackingStore::make(Device& device, const KvShape& s
 }
 
 void BackingStore::release(PageId page) {
-  if (!covers(page)) return;
-  free_slots_.push_back(slot_of(page));
-  slot_of(page) = -1;
+  if (!exists()) return;
+  const int32_t slot = std::exchange(slot_of(page), -1);
+  bool is_kept = slot < 0;
+  for (auto& [sequence, pages] : parked_) {
+    for (KeptPage& kept : pages) {
+      if (kept.page != page) continue;
+      kept.page = kNoPage;
+      if (!std::exchange(is_kept, true)) kept.slot = slot;
+    }
+  }
+  if (!is_kept) free_slots_.push_back(slot);
 }
 
 void BackingStore::begin(PageId page) {
   if (!exists()) return;
   if (!covers(page)) {
-    if (free_slots_.empty()) {
+    if (!find_slot()) {
       ++skipped_pages_;
       return;
     }
@@ -72,6 +81,70 @@ void BackingStore::begin(PageId page) {
   }
   const int64_t rows = int64_t{view_.num_layers} * view_.num_kv_heads * view_.page_tokens;
   std::fill_n(&view_.checksum(view_.block(0, page, 0), 0), rows, kv::kRowAbsent);
+}
+
+bool BackingStore::find_slot() {
+  while (free_slots_.empty() && !parked_.empty()) drop(parked_.begin()->first);
+  return !free_slots_.empty();
+}
+
+void BackingStore::park(int64_t sequence, std::span<const PageId> pages, int32_t num_tokens) {
+  if (!exists()) return;
+  drop(sequence);
+  for (const PageId page : pages.first(static_cast<size_t>(num_tokens / view_.page_tokens))) {
+    parked_[sequence].push_back({.page = page});
+  }
+}
+
+bool BackingStore::is_intact(int32_t slot) const {
+  const int64_t blocks = int64_t{view_.num_layers} * view_.num_kv_heads;
+  for (int64_t block = slot * blocks; block < (slot + 1) * blocks; ++block) {
+    for (int32_t token = 0; token < view_.page_tokens; ++token) {
+      if (!kv::row_is_intact(view_, block, token)) return false;
+    }
+  }
+  return true;
+}
+
+BackingStore::Kept BackingStore::kept(int64_t sequence) {
+  const auto found = parked_.find(sequence);
+  if (found == parked_.end()) return {};
+  Parked& pages = found->second;
+  const auto end = static_cast<int32_t>(pages.size());
+  int32_t first = end;
+  while (first > 0 && pages[static_cast<size_t>(first - 1)].slot >= 0) {
+    KeptPage& kept = pages[static_cast<size_t>(first - 1)];
+    if (!kept.checked && !is_intact(kept.slot)) {
+      free_slots_.push_back(std::exchange(kept.slot, -1));
+      break;
+    }
+    kept.checked = true;
+    --first;
+  }
+  return {first * view_.page_tokens, end * view_.page_tokens};
+}
+
+void BackingStore::restore(int64_t sequence, int32_t first_page, std::span<const PageId> pages) {
+  Parked parked = std::move(parked_.at(sequence));
+  parked_.erase(sequence);
+  for (size_t i = 0; i < pages.size(); ++i) {
+    release(pages[i]);
+    slot_of(pages[i]) = std::exchange(parked.at(static_cast<size_t>(first_page) + i).slot, -1);
+  }
+  free(parked);
+}
+
+void BackingStore::drop(int64_t sequence) {
+  const auto found = parked_.find(sequence);
+  if (found == parked_.end()) return;
+  free(found->second);
+  parked_.erase(found);
+}
+
+void BackingStore::free(const Parked& pages) {
+  for (const KeptPage& kept : pages) {
+    if (kept.slot >= 0) free_slots_.push_back(kept.slot);
+  }
 }
 
 }  // namespace assay

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <vector>
 
@@ -25,18 +26,34 @@ namespace assay {
 class BackingStore {
  public:
   BackingStore() = default;  // none: covers no page
-  // Room for as many pages as `limit_bytes` holds, at most `num_pages`.
+  // Room for as many pages as `limit_bytes` holds, at most twice `num_pages`: what is more than they need keeps the rows of
+  // preempted sequences.
   static absl::StatusOr<BackingStore> make(Device& device, const KvShape& shape, int32_t num_pages,
                                            int64_t limit_bytes);
   // Host memory of one page: rows and checksums of all layers and KV heads.
   static int64_t bytes_per_page(const KvShape& shape);
 
-  // The content of `page` is gone: its slot is free again. Nothing for a page without one.
+  // The content of `page` is gone: its slot is free again, or kept for a parked sequence it belonged to. Nothing for a page
+  // without one.
   void release(PageId page);
   // `page` is about to be written from its first row on: gives it a slot with no valid row in it. A page that has one
   // starts again in it.
   void begin(PageId page);
   bool covers(PageId page) const { return view_.covers(page); }
+
+  // From now on the slots of a preempted sequence's whole pages are kept for it when their pages go: at once, or later, when
+  // the prefix cache lets go of them. They are given up, oldest sequence first, when a page that begins finds no other.
+  void park(int64_t sequence, std::span<const PageId> pages, int32_t num_tokens);
+  // Positions of a parked sequence from which on all rows of whole pages are kept and intact (read through their checksums
+  // once); empty for other sequences.
+  struct Kept {
+    int32_t first = 0, end = 0;  // multiples of the page size
+  };
+  Kept kept(int64_t sequence);
+  // Gives the kept slots of pages first_page + i of the sequence to `pages`; the rest of its slots are free again.
+  void restore(int64_t sequence, int32_t first_page, std::span<const PageId> pages);
+  void drop(int64_t sequence);  // nothing for a sequence that is not parked
+  bool is_parked(int64_t sequence) const { return parked_.contains(sequence); }
 
   const kv::BackingView& view() const { return view_; }
   bool exists() const { return view_.slots != nullptr; }
@@ -49,6 +66,17 @@ class BackingStore {
   Buffer rows_, checksums_, slots_;
   std::vector<int32_t> free_slots_;
   int64_t num_slots_ = 0, page_bytes_ = 0, limit_bytes_ = 0, skipped_pages_ = 0;
+
+  struct KeptPage {
+    PageId page = kNoPage;  // whose slot it will be; none: it was released
+    int32_t slot = -1;      // kept; -1: not yet, or another sequence has it
+    bool checked = false;
+  };
+  using Parked = std::vector<KeptPage>;  // the sequence's pages from its first
+  std::map<int64_t, Parked> parked_;  // by sequence: ids grow, so the first is the oldest
+  bool is_intact(int32_t slot) const;
+  void free(const Parked& pages);
+  bool find_slot();  // so that free_slots_ is not empty
 
   int32_t& slot_of(PageId page) { return static_cast<int32_t*>(slots_.data())[page]; }
 };

@@ -91,6 +91,12 @@ struct LogprobsRow {
   std::vector<std::pair<int32_t, float>> top;
 };
 
+// A page that is filled again from the backing store.
+struct PageToRestore {
+  int32_t page = 0;            // covered, all its rows written
+  int32_t first_position = 0;  // of its first token in the sequence
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -141,6 +147,13 @@ class Ops {
                     const PagedKvView& cache, const kv::MeterView& meter, const kv::GateView& gate, Tensor out) {
     static_cast<void>(layer), static_cast<void>(batch), static_cast<void>(shape), static_cast<void>(qkv);
     static_cast<void>(cache), static_cast<void>(meter), static_cast<void>(gate), static_cast<void>(out);
+  }
+
+  // Encodes whole pages again, all layers and KV heads, from their backing rows: the records that kv_write made of the same
+  // rows, bit for bit. Returns how many rows did not read back as written; their pages are not valid then. Devices
+  // without a gate have no backing store.
+  virtual int64_t kv_restore(std::span<const PageToRestore> pages, const PagedKvView& cache) {
+    return static_cast<int64_t>(pages.size()) * cache.page_tokens;
   }
 
   // Labels and counts the cells that attention left for `layer`.

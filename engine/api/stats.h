@@ -20,6 +20,7 @@ struct EngineStats {
   int64_t generation_tokens_total = 0;
   int64_t prefill_tokens_computed_total = 0;  // recomputation after preemption included
   int64_t preemptions_total = 0;
+  int64_t restored_tokens_total = 0;  // of preempted sequences, read back from exact rows instead of computed again
   int64_t prefix_cache_queries_total = 0;  // tokens, first admissions only
   int64_t prefix_cache_hits_total = 0;     // tokens
   std::array<int64_t, 4> finished_total{};  // by FinishReason

@@ -12,6 +12,16 @@
 
 namespace assay {
 
+namespace {
+
+// A restored token moves its rows; a computed one is multiplied with every parameter. Rows that take more bytes than there
+// are parameters are the one case where computing again moves less.
+bool restoring_is_cheaper(const ModelInfo& model, const PoolInfo& pool) {
+  return pool.block_size > 0 && pool.bytes_per_page / pool.block_size < std::max<int64_t>(model.num_parameters, 1 << 20);
+}
+
+}  // namespace
+
 EngineLoop::EngineLoop(std::unique_ptr<Executor> executor, std::shared_ptr<Inbox> inbox, ScheduleLimits limits,
                        KvCacheOptions cache, CertificateRules rules, bool telemetry, std::function<TimePoint()> now)
     : executor_(std::move(executor)),
@@ -19,6 +29,7 @@ EngineLoop::EngineLoop(std::unique_ptr<Executor> executor, std::shared_ptr<Inbox
       limits_(limits),
       rules_(std::move(rules)),
       telemetry_(telemetry && rules_.has_meter),
+      restores_(restoring_is_cheaper(executor_->model(), executor_->pool())),
       now_(std::move(now)),
       cache_(std::move(cache)),
       meters_(executor_->model().num_layers, executor_->model().num_heads) {
@@ -53,12 +64,15 @@ ScheduleDecision EngineLoop::plan() const {
   const size_t num_free = limits_.max_num_seqs - running_.size();
   for (const Sequence* sequence : waiting_) {
     if (state.waiting.size() == num_free) break;
-    if (may_start(*sequence)) state.waiting.push_back(sequence->view());
+    if (may_start(*sequence)) state.waiting.push_back(waiting_view(*sequence));
   }
   return schedule(state, limits_, cache_);
 }
 
 StepPlan EngineLoop::commit(ScheduleDecision decision) {
+  for (const SequenceId id : decision.preempted) {
+    parked_.push_back({id, cache_.pages(id), sequence(id).num_computed});
+  }
   cache_.commit(std::move(decision.pages));
   for (const SequenceId id : decision.preempted) preempt(sequence(id));
   for (const Admission& admission : decision.admitted) admit(sequence(admission.id), admission);
@@ -72,6 +86,10 @@ StepPlan EngineLoop::commit(ScheduleDecision decision) {
   if (step.slices.empty()) return step;
   step.ended_sequences = std::exchange(ended_sequences_, {});
   step.freed_pages = cache_.take_freed_pages();
+  step.parked = std::exchange(parked_, {});
+  for (const Admission& admission : decision.admitted) {
+    if (admission.num_restored_tokens > 0) step.restored.push_back(restored_pages(admission));
+  }
   count_step(step);
   return step;
 }
@@ -201,6 +219,23 @@ bool EngineLoop::may_start(const Sequence& sequence) const {
   return requests_.at(sequence.stream_id).prompt_done;
 }
 
+SequenceView EngineLoop::waiting_view(const Sequence& sequence) const {
+  SequenceView view = sequence.view();
+  if (sequence.preemptions == 0 || !restores_) return view;
+  const Executor::KeptRows kept = executor_->kept_rows(sequence.id);
+  view.first_kept = kept.first;
+  view.end_kept = kept.end;
+  return view;
+}
+
+RestoredPages EngineLoop::restored_pages(const Admission& admission) const {
+  const std::vector<PageId>& pages = cache_.pages(admission.id);
+  const auto first = pages.begin() + admission.num_cached_tokens / cache_.block_size();
+  return {.sequence_id = admission.id,
+          .first_page = admission.num_cached_tokens / cache_.block_size(),
+          .pages = {first, first + admission.num_restored_tokens / cache_.block_size()}};
+}
+
 void EngineLoop::preempt(Sequence& sequence) {
   running_.erase(&sequence);
   waiting_.insert(&sequence);
@@ -215,7 +250,8 @@ void EngineLoop::admit(Sequence& sequence, const Admission& admission) {
   waiting_.erase(&sequence);
   running_.insert(&sequence);
   sequence.running = true;
-  sequence.num_computed = admission.num_cached_tokens;
+  sequence.num_computed = admission.num_cached_tokens + admission.num_restored_tokens;
+  counters_.restored_tokens_total += admission.num_restored_tokens;
   if (sequence.first_scheduled) return;  // back from preemption: its hits were counted, and its clock runs
   sequence.first_scheduled = now_();
   sequence.cached_tokens = admission.num_cached_tokens;
@@ -347,7 +383,7 @@ void EngineLoop::end(Sequence& sequence, Event last) {
   send(sequence, std::move(last));
   cache_.release(sequence.id);
   if (!sequence.first_scheduled) inbox_->free_slots(1);
-  if (sequence.running) ended_sequences_.push_back(sequence.id);
+  if (sequence.running || sequence.preemptions > 0) ended_sequences_.push_back(sequence.id);
   (sequence.running ? running_ : waiting_).erase(&sequence);
   sequences_.erase(sequence.id);
 

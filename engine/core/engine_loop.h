@@ -74,8 +74,10 @@ class EngineLoop {
   void obey(const StreamCommand& command);
   void end_overdue();
   bool may_start(const Sequence& sequence) const;
+  SequenceView waiting_view(const Sequence& sequence) const;
   void preempt(Sequence& sequence);
   void admit(Sequence& sequence, const Admission& admission);
+  RestoredPages restored_pages(const Admission& admission) const;
   SequenceSlice slice_of(const Sequence& sequence, const SliceDecision& decision) const;
   void count_step(const StepPlan& plan);
   absl::Status check_result(const StepPlan& plan, const StepResult& result) const;
@@ -95,6 +97,7 @@ class EngineLoop {
   const ScheduleLimits limits_;
   const CertificateRules rules_;
   const bool telemetry_;  // the meter's tallies per head are read
+  const bool restores_;   // rows kept for preempted sequences are worth reading back
   const std::function<TimePoint()> now_;
   KvCacheManager cache_;
 
@@ -106,6 +109,7 @@ class EngineLoop {
   int64_t num_with_deadline_ = 0;  // requests
 
   std::vector<SequenceId> ended_sequences_;  // for the next plan
+  std::vector<ParkedSequence> parked_;       // likewise
   MeterHistory meters_;
   std::vector<std::pair<std::shared_ptr<Mailbox>, Event>> outbox_;  // in order, until published
   EngineStats counters_;

@@ -35,6 +35,16 @@ class Executor {
   // meter. Call between steps, at leisure (seconds).
   virtual std::vector<kv::HeadMeter> read_head_meters() { return {}; }
 
+  // Positions of a preempted sequence whose rows are kept and intact, whole pages; first = end where there are none.
+  // Valid until the next plan is executed.
+  struct KeptRows {
+    int32_t first = 0, end = 0;
+  };
+  virtual KeptRows kept_rows(int64_t sequence_id) {
+    static_cast<void>(sequence_id);
+    return {};
+  }
+
   // Totals of the gate and what stands behind it. Call between steps.
   virtual GateStats read_gate() const { return {}; }
 

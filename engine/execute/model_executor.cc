@@ -171,7 +171,11 @@ absl::StatusOr<StepResult> ModelExecutor::execute(const StepPlan& plan) {
   if (absl::Status status = batch_.stage(plan, limits, jobs.rows(), *device_); !status.ok()) return status;
   if (absl::Status status = filling_.stage(plan, pool_.view(), *device_); !status.ok()) return status;
   if (absl::Status status = meter_.stage(plan, *device_); !status.ok()) return status;
-  gate_.stage(plan);
+  if (const std::vector<PageToRestore> pages = gate_.stage(plan); !pages.empty()) {
+    if (ops_->kv_restore(pages, pool_.view()) > 0) {
+      return absl::DataLossError("exact rows did not read back a moment after they were checked: host memory is not to be trusted");
+    }
+  }
   std::optional<CellCopier> copier;
   if (cell_observer_) copier.emplace(meter_.view(), *device_, cell_observer_);
   const auto forward = [&] {

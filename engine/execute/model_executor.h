@@ -29,6 +29,10 @@ class ModelExecutor final : public Executor {
   absl::StatusOr<StepResult> execute(const StepPlan& plan) override;
   const ModelInfo& model() const override { return model_info_; }
   const PoolInfo& pool() const override { return pool_info_; }
+  KeptRows kept_rows(int64_t sequence_id) override {
+    const BackingStore::Kept kept = gate_.kept(sequence_id);
+    return {kept.first, kept.end};
+  }
   GateStats read_gate() const override { return gate_.stats(); }
   std::vector<kv::HeadMeter> read_head_meters() override;
   void observe_cells(CellObserver observer) override { cell_observer_ = std::move(observer); }

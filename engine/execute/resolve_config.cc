@@ -183,7 +183,7 @@ absl::StatusOr<GatePlan> resolve_gate(const CachePlan& cache, bool has_gate, int
   const KvShape& shape = cache.layout.shape;
   const int64_t all_pages = cache.num_pages * BackingStore::bytes_per_page(shape);
   if (config.kv_backing_memory_bytes == 0) config.kv_backing_memory_bytes = std::min(all_pages, host_bytes / 2);
-  plan.backing_bytes = std::min(all_pages, config.kv_backing_memory_bytes);
+  plan.backing_bytes = std::min(2 * all_pages, config.kv_backing_memory_bytes);
   const int64_t pool_bytes = cache.num_pages * cache.layout.bytes_per_page();
   const int64_t repair_bytes =
       config.kv_repair_cache_memory_bytes.value_or(static_cast<int64_t>(static_cast<double>(pool_bytes) * kRepairShare));

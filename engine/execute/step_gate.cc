@@ -52,12 +52,33 @@ absl::StatusOr<StepGate> StepGate::make(Device& device, const EngineConfig& conf
   return gate;
 }
 
-void StepGate::stage(const StepPlan& plan) {
-  if (!has_backing()) return;
+void StepGate::park_and_forget(const StepPlan& plan) {
+  for (const int64_t sequence : plan.ended_sequences) backing_.drop(sequence);
+  for (const ParkedSequence& parked : plan.parked) {
+    backing_.park(parked.sequence_id, parked.pages, parked.num_tokens);
+  }
   for (const int32_t page : plan.freed_pages) {
     backing_.release(page);
     repair_.forget(page);
   }
+}
+
+std::vector<PageToRestore> StepGate::restore(const StepPlan& plan) {
+  std::vector<PageToRestore> pages;
+  for (const RestoredPages& restored : plan.restored) {
+    backing_.restore(restored.sequence_id, restored.first_page, restored.pages);
+    for (size_t i = 0; i < restored.pages.size(); ++i) {
+      pages.push_back({restored.pages[i], (restored.first_page + static_cast<int32_t>(i)) * page_tokens_});
+    }
+  }
+  for (const SequenceSlice& slice : plan.slices) backing_.drop(slice.sequence_id);  // it came back another way
+  return pages;
+}
+
+std::vector<PageToRestore> StepGate::stage(const StepPlan& plan) {
+  if (!has_backing()) return {};
+  park_and_forget(plan);
+  std::vector<PageToRestore> pages = restore(plan);
   bool decodes = false;
   for (const SequenceSlice& slice : plan.slices) {
     decodes = decodes || (slice.num_tokens == 1 && slice.first_position > 0);
@@ -71,6 +92,7 @@ void StepGate::stage(const StepPlan& plan) {
   audit_due_ += decodes ? audit_rate_ : 0.0;
   view_.audit = audit_due_ >= 1.0 ? &audit_ : nullptr;
   if (view_.audit != nullptr) audit_due_ -= 1.0;
+  return pages;
 }
 
 bool StepGate::is_backed(const SequenceSlice& slice) const {

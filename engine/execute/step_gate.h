@@ -19,6 +19,7 @@
 #include "engine/plan/step.h"
 #include "kernels/device.h"
 #include "kernels/kv/gate.h"
+#include "kernels/ops.h"
 
 namespace assay {
 
@@ -29,17 +30,21 @@ class StepGate {
   static absl::StatusOr<StepGate> make(Device& device, const EngineConfig& config, const GatePlan& plan,
                                        const KvShape& shape, KvPool& pool);
 
-  // What ended with its page goes; pages that this step begins get room for their exact rows.
-  void stage(const StepPlan& plan);
+  // What ended with its page goes, or is kept for a preempted sequence; pages that this step begins get room for their
+  // exact rows, and those of sequences that come back get theirs again. Returns the pages to restore.
+  std::vector<PageToRestore> stage(const StepPlan& plan);
   const kv::GateView& view() const { return view_; }
   // Fills SliceResult::backed, adds the step's tallies up, and fails slices that asked for exact rows and could not be
   // given them.
   void collect(const StepPlan& plan, StepResult& result);
 
   bool has_backing() const { return backing_.exists(); }
+  BackingStore::Kept kept(int64_t sequence) { return backing_.exists() ? backing_.kept(sequence) : BackingStore::Kept{}; }
   GateStats stats() const;
 
  private:
+  void park_and_forget(const StepPlan& plan);
+  std::vector<PageToRestore> restore(const StepPlan& plan);
   bool is_backed(const SequenceSlice& slice) const;
 
   int32_t page_tokens_ = 0;

@@ -42,6 +42,20 @@ inline bool is_decode(const SequenceSlice& slice) {
   return is_decode(slice.first_position, slice.num_tokens, slice.num_prompt_tokens);
 }
 
+// A sequence that was preempted, as it was: whoever keeps exact rows may keep those of its pages, when they go, for its return.
+struct ParkedSequence {
+  int64_t sequence_id = 0;
+  std::vector<int32_t> pages;  // its block table
+  int32_t num_tokens = 0;      // tokens whose K and V were in them
+};
+
+// Pages of a sequence that comes back. They are filled from what was kept for it, before anything is computed.
+struct RestoredPages {
+  int64_t sequence_id = 0;
+  int32_t first_page = 0;      // pages[i] is page first_page + i of the sequence, whole
+  std::vector<int32_t> pages;
+};
+
 struct StepPlan {
   std::vector<SequenceSlice> slices;
   int32_t num_tokens = 0;  // sum over slices
@@ -50,6 +64,8 @@ struct StepPlan {
   std::vector<int64_t> ended_sequences;
   // Pages whose content went since the last plan; slices of this plan may write them anew.
   std::vector<int32_t> freed_pages;
+  std::vector<ParkedSequence> parked;
+  std::vector<RestoredPages> restored;  // slices of these sequences begin behind them
 };
 
 struct SliceResult {

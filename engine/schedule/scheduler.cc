@@ -67,10 +67,18 @@ class Pass {
                                  num_running_)) {
         return;
       }
-      decision_.admitted.push_back({sequence.id, num_cached});
+      const int32_t num_restored = restorable(sequence, num_cached);
+      decision_.admitted.push_back({sequence.id, num_cached, num_restored});
       ++num_running_;
-      add_slice(sequence, num_cached);
+      add_slice(sequence, num_cached + num_restored);
     }
+  }
+
+  // Whole pages behind the cached prefix whose rows are kept. At least one token is left to compute logits from.
+  int32_t restorable(const SequenceView& sequence, int32_t num_cached) const {
+    if (!sequence.use_prefix_cache || sequence.first_kept > num_cached) return 0;
+    const int32_t block = cache_.block_size(), last = (sequence.num_tokens - 1) / block * block;
+    return std::max(0, std::min(sequence.end_kept, last) - num_cached);
   }
 
   void report_stalled() {

@@ -8,6 +8,8 @@
 //               tokens at once, so only decodes ever need more, and leaves one page for each running sequence.
 //   preemption  a decode without a page takes the pages of the worst-ranked running sequence, itself if it is that.
 //               The victim is computed again later. A pass that preempts admits no one.
+//   restoring   a sequence whose rows were kept when it was preempted gets them back into its pages, from the end of its
+//               cached prefix on, all but its last token: they are not computed again.
 //   progress    when nothing runs and the first waiting sequence still does not fit, it is reported as stalled. Else
 //               the best-ranked running sequence gets at least one token in every step, so it ends, and the next
 //               one follows.
@@ -36,6 +38,7 @@ struct SequenceView {
   int32_t num_tokens = 0;
   int32_t num_computed = 0;                 // tokens whose K and V are in its pages; 0 when waiting
   const std::string* cache_salt = nullptr;  // of a waiting sequence
+  int32_t first_kept = 0, end_kept = 0;     // of a waiting sequence: positions whose rows can be restored, whole pages
   bool use_prefix_cache = true;             // false: every position has to be computed (prompt log probabilities)
 };
 
@@ -53,7 +56,8 @@ struct SliceDecision {
 
 struct Admission {
   SequenceId id = 0;
-  int32_t num_cached_tokens = 0;  // found in the prefix cache
+  int32_t num_cached_tokens = 0;    // found in the prefix cache
+  int32_t num_restored_tokens = 0;  // behind them, to be restored from kept rows
 };
 
 struct ScheduleDecision {

@@ -51,6 +51,10 @@ void CpuOps::gate(int32_t layer, const BatchView& batch, const AttentionShape& s
   cpu_gate(pool_, scratch_, layer, batch, shape, qkv, cache, meter, gate, out);
 }
 
+int64_t CpuOps::kv_restore(std::span<const PageToRestore> pages, const PagedKvView& cache) {
+  return cpu_pool_restore(pool_, pages, cache);
+}
+
 void CpuOps::fold_meters(int32_t layer, const kv::MeterView& meter) {
   cpu_fold_meters(pool_, layer, meter);
 }

@@ -25,6 +25,7 @@ class CpuOps final : public Ops {
   bool has_gate() const override { return true; }
   void gate(int32_t layer, const BatchView& batch, const AttentionShape& shape, ConstTensor qkv,
             const PagedKvView& cache, const kv::MeterView& meter, const kv::GateView& gate, Tensor out) override;
+  int64_t kv_restore(std::span<const PageToRestore> pages, const PagedKvView& cache) override;
   void fold_meters(int32_t layer, const kv::MeterView& meter) override;
   void silu_mul(ConstTensor gate_up, Tensor out) override;
   void gather_rows(ConstTensor x, const int32_t* rows, Tensor out) override;

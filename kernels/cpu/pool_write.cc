@@ -1,6 +1,7 @@
 #include "kernels/cpu/pool_write.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
@@ -121,7 +122,7 @@ void put_element(std::byte* to, DType dtype, float value) {
 void write_witcert(const Writer& w, const float* k, const float* v, int32_t position, std::byte* record) {
   const int32_t d = w.cache.head_dim, token = position % kTileTokens, groups = kv::group_count(d);
   float row[kv::kMaxHeadDim], xi[kv::kMaxHeadDim];
-  int8_t keys[kv::kMaxHeadDim], values[kv::kMaxHeadDim];
+  int8_t keys[kv::kMaxHeadDim] = {}, values[kv::kMaxHeadDim] = {};
   uint16_t key_scales[kv::kMaxHeadDim / 16], value_scales[kv::kMaxHeadDim / 16];
   pool_dither_row(w.cache, w.layer, w.kv_head, position, xi);
   HWY_DYNAMIC_DISPATCH(TransformKeyKernel)(w.transform, k, row);
@@ -280,17 +281,54 @@ void write_filling_page(const Writer& w, const PieceRows& rows, const PageRows& 
   }
 }
 
+Writer make_writer(const PagedKvView& cache, int32_t layer, int32_t head) {
+  const kv::RowTransform t = cache.transform(layer, head);
+  const bool observed = cache.format == KvFormat::kObserved;
+  return {cache, layer, head, t, observed ? kv::plain_margins(t.head_dim) : kv::transform_margins(t)};
+}
+
+// A whole page of one (layer, KV head) from its backing rows. Returns how many did not read back.
+int64_t restore_page(const Writer& w, const PageToRestore& page, PageBuffer& buffer) {
+  const PagedKvView& cache = w.cache;
+  const int64_t block = cache.backing.block(w.layer, page.page, w.kv_head);
+  int64_t failures = 0;
+  for (int32_t t = 0; t < cache.page_tokens; ++t) failures += !kv::row_is_intact(cache.backing, block, t);
+  if (failures > 0) return failures;
+  read_exact(cache, cache.backing.k_row(block, 0), cache.page_tokens, buffer);
+  const int32_t dim = cache.head_dim;
+  for (int32_t t = 0; t < cache.page_tokens; ++t) keep_norm(w, page.page, t, buffer.v.data() + t * dim);
+  const int32_t step = cache.record_tokens == kTileTokens ? 1 : cache.record_tokens;
+  for (int32_t t = 0; t < cache.page_tokens; t += step) {
+    std::byte* record = cache.record(w.layer, page.page, w.kv_head, t / kTileTokens);
+    const float *k = buffer.k.data() + t * dim, *v = buffer.v.data() + t * dim;
+    if (step == 1)
+      write_row(w, k, v, page.first_position + t, record);
+    else
+      write_observed(w, k, v, page.first_position + t, step, record);
+  }
+  return 0;
+}
+
 }  // namespace
+
+int64_t cpu_pool_restore(ThreadPool& pool, std::span<const PageToRestore> pages, const PagedKvView& cache) {
+  const int64_t heads = int64_t{cache.num_layers} * cache.num_kv_heads;
+  std::atomic<int64_t> failures = 0;
+  pool.parallel_for(static_cast<int64_t>(pages.size()) * heads, [&](int64_t task, int) {
+    const auto head = static_cast<int32_t>(task % heads);
+    const size_t floats = static_cast<size_t>(cache.page_tokens * cache.head_dim);
+    PageBuffer buffer{std::vector<float>(floats), std::vector<float>(floats)};
+    const Writer writer = make_writer(cache, head / cache.num_kv_heads, head % cache.num_kv_heads);
+    failures += restore_page(writer, pages[static_cast<size_t>(task / heads)], buffer);
+  });
+  return failures;
+}
 
 void cpu_pool_write(ThreadPool& pool, int32_t layer, const BatchView& batch, const AttentionShape& shape,
                     ConstTensor qkv, const PagedKvView& cache) {
   const std::vector<PageRows> pieces = rows_by_page(batch, cache.page_tokens);
   const int32_t heads = shape.num_kv_heads;
-  const auto writer = [&](int32_t head) {
-    const kv::RowTransform t = cache.transform(layer, head);
-    const bool observed = cache.format == KvFormat::kObserved;
-    return Writer{cache, layer, head, t, observed ? kv::plain_margins(t.head_dim) : kv::transform_margins(t)};
-  };
+  const auto writer = [&](int32_t head) { return make_writer(cache, layer, head); };
   const auto page_of = [&](const PageRows& piece) {
     return batch.pages_of(piece.sequence)[batch.positions[piece.first_row] / cache.page_tokens];
   };

@@ -16,4 +16,7 @@ void round_to_dtype(const float* row, int32_t count, DType dtype, float* out);
 void cpu_pool_write(ThreadPool& pool, int32_t layer, const BatchView& batch, const AttentionShape& shape,
                     ConstTensor qkv, const PagedKvView& cache);
 
+// Ops::kv_restore.
+int64_t cpu_pool_restore(ThreadPool& pool, std::span<const PageToRestore> pages, const PagedKvView& cache);
+
 }  // namespace assay

@@ -86,7 +86,8 @@ const std::vector<Flag>& serve_flags() {
        "host: exact rows of every page in host memory, written with the token; none: nothing to repair or audit from",
        {"host", "none"}},
       {"kv-backing-memory", &C::kv_backing_memory, "KV cache", "SIZE",
-       "Most memory for exact rows; pages that find no room are served without repair and counted", {}, 0, INT64_MAX,
+       "Most memory for exact rows; pages that find no room are served without repair and counted. What is more than all pages "
+       "need (up to as much again) keeps the rows of preempted sequences, which then need not be computed again", {}, 0, INT64_MAX,
        "what all pages need, at most half of what is free"},
       {"kv-repair-cache-memory", &C::kv_repair_cache_memory, "KV cache", "SIZE",
        "Memory for repaired pages, beside the pool; 0 keeps none, so each step reads them again", {}, 0, INT64_MAX,

@@ -84,6 +84,8 @@ std::vector<MetricFamily> engine_families(const EngineStats& stats, const PoolIn
       single(kCounter, "assay_prefill_tokens_computed_total", "Prompt tokens computed, recomputation included",
              number(stats.prefill_tokens_computed_total)),
       single(kCounter, "assay_preemptions_total", "Sequences put back to waiting", number(stats.preemptions_total)),
+      single(kCounter, "assay_restored_tokens_total", "Tokens of preempted sequences read back instead of computed again",
+             number(stats.restored_tokens_total)),
       single(kCounter, "assay_prefix_cache_queries_total", "Tokens looked up in the prefix cache",
              number(stats.prefix_cache_queries_total)),
       single(kCounter, "assay_prefix_cache_hits_total", "Tokens found in the prefix cache",

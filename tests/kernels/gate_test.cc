@@ -212,6 +212,33 @@ TEST_P(GateTest, AnAuditAloneChangesNothing) {
   expect_no_violation();
 }
 
+TEST_P(GateTest, ARestoredPageHasTheBitsThatWereWritten) {
+  const auto model = filled(0);
+  PagedKvView& cache = model->cache;
+  const int32_t whole = (kLength - 1) / cache.page_tokens;
+  const auto bytes_of = [&](int32_t page) {
+    const std::byte* from = cache.record(1, model->page_of(0, page * cache.page_tokens), 0, 0);
+    std::vector<std::byte> bytes(from, from + cache.page_layer_bytes());
+    for (int32_t h = 0; h < cache.num_kv_heads; ++h) {
+      const uint16_t norm = cache.value_norms(1, h)[model->page_of(0, page * cache.page_tokens)];
+      bytes.push_back(static_cast<std::byte>(norm & 0xff));
+      bytes.push_back(static_cast<std::byte>(norm >> 8));
+    }
+    return bytes;
+  };
+  std::vector<std::vector<std::byte>> before;
+  std::vector<PageToRestore> pages;
+  for (int32_t page = 0; page < whole; ++page) {
+    before.push_back(bytes_of(page));
+    pages.push_back({model->page_of(0, page * cache.page_tokens), page * cache.page_tokens});
+    std::fill_n(cache.record(1, pages.back().page, 0, 0), cache.page_layer_bytes(), std::byte{0x55});
+    for (int32_t h = 0; h < cache.num_kv_heads; ++h) cache.value_norms(1, h)[pages.back().page] = 0x7bff;
+  }
+  // Layer 0 was never written, so its rows must be refused.
+  EXPECT_EQ(ops_.kv_restore(pages, cache), int64_t{whole} * cache.page_tokens * cache.num_kv_heads);
+  for (int32_t page = 0; page < whole; ++page) EXPECT_EQ(bytes_of(page), before[static_cast<size_t>(page)]) << page;
+}
+
 TEST_P(GateTest, PolicyExactReadsNothingCompressed) {
   const auto model = filled(8);
   model->thresholds.policy = kv::GatePolicy::kExact;

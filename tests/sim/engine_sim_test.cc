@@ -38,6 +38,7 @@ TEST(EngineSimulation, ManyStepsKeepEveryInvariant) {
   // The workloads reach what they are there for.
   EXPECT_GT(counts.preemptions, kSteps / 100);
   EXPECT_GT(counts.prefix_hit_tokens, kSteps / 10);
+  EXPECT_GT(counts.restored_tokens, kSteps / 100);
   EXPECT_GT(counts.refused_full, kSteps / 1000);
   EXPECT_GT(counts.cancelled, kSteps / 1000);
   EXPECT_GT(counts.stopped, kSteps / 1000);

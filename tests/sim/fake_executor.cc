@@ -98,6 +98,7 @@ FakeExecutor::FakeExecutor(FakeModelOptions options)
 absl::StatusOr<StepResult> FakeExecutor::execute(const StepPlan& plan) {
   if (absl::Status status = options_.before_step(); !status.ok()) return status;
   check_plan(plan);
+  park_and_restore(plan);
   std::vector<std::vector<uint64_t>> contents;
   for (const SequenceSlice& slice : plan.slices)
     contents.push_back(contents_of(slice, options_.salt_of(*slice.sampling)));
@@ -108,6 +109,46 @@ absl::StatusOr<StepResult> FakeExecutor::execute(const StepPlan& plan) {
   StepResult result;
   for (const SequenceSlice& slice : plan.slices) result.slices.push_back(compute(slice));
   return result;
+}
+
+Executor::KeptRows FakeExecutor::kept_rows(int64_t sequence_id) {
+  const auto found = kept_.find(sequence_id);
+  if (found == kept_.end()) return {};
+  const int32_t first = found->second.first_page * options_.block_size;
+  return {first, first + static_cast<int32_t>(found->second.slots.size())};
+}
+
+// As the backing store: whole pages that were freed, from the end; ids pick sequences of which less, or nothing, is kept.
+void FakeExecutor::park_and_restore(const StepPlan& plan) {
+  const std::set<int32_t> freed(plan.freed_pages.begin(), plan.freed_pages.end());
+  for (const int64_t id : plan.ended_sequences) kept_.erase(id);
+  for (const ParkedSequence& parked : plan.parked) {
+    if (!options_.keeps_rows || parked.sequence_id % 5 == 0) continue;
+    Kept kept;
+    const int32_t whole = parked.num_tokens / options_.block_size;
+    kept.first_page = whole;
+    while (kept.first_page > 0 && freed.contains(parked.pages[kept.first_page - 1])) --kept.first_page;
+    for (int32_t page = kept.first_page; page < whole - static_cast<int32_t>(parked.sequence_id % 2); ++page) {
+      const auto from = slots_.begin() + int64_t{parked.pages[page]} * options_.block_size;
+      kept.slots.insert(kept.slots.end(), from, from + options_.block_size);
+    }
+    kept_[parked.sequence_id] = kept;
+  }
+  for (const RestoredPages& restored : plan.restored) {
+    const Kept& kept = kept_.at(restored.sequence_id);
+    for (size_t i = 0; i < restored.pages.size(); ++i) {
+      const size_t at = (restored.first_page - kept.first_page + i) * options_.block_size;
+      if (restored.first_page < kept.first_page || at + options_.block_size > kept.slots.size()) {
+        return violate("pages are restored that were not kept");
+      }
+      const size_t page = static_cast<size_t>(restored.pages[i]);
+      if (page_lives_[page]) violate("a page is restored that was never reported as freed");
+      page_lives_[page] = true;
+      std::copy_n(kept.slots.begin() + at, options_.block_size, slots_.begin() + page * options_.block_size);
+    }
+    num_tokens_restored_ += static_cast<int64_t>(restored.pages.size()) * options_.block_size;
+  }
+  for (const SequenceSlice& slice : plan.slices) kept_.erase(slice.sequence_id);
 }
 
 void FakeExecutor::violate(const std::string& what) {

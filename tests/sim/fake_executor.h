@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -25,6 +26,7 @@ struct FakeModelOptions {
   int32_t max_model_len = 64;
   int32_t block_size = 4;
   int32_t num_pages = 64;
+  bool keeps_rows = false;  // of preempted sequences
   int32_t max_num_seqs = 1 << 20;  // limits every plan must keep
   int32_t max_num_batched_tokens = 1 << 20;
   std::function<uint64_t(const SamplingParams&)> salt_of = [](const SamplingParams&) { return uint64_t{0}; };
@@ -51,16 +53,19 @@ class FakeExecutor : public Executor {
   explicit FakeExecutor(FakeModelOptions options);
 
   absl::StatusOr<StepResult> execute(const StepPlan& plan) override;
+  KeptRows kept_rows(int64_t sequence_id) override;
   const ModelInfo& model() const override { return model_; }
   const PoolInfo& pool() const override { return pool_; }
 
   const std::string& violation() const { return violation_; }
   const std::vector<int64_t>& last_plan() const { return last_plan_; }  // sequence ids
   int64_t num_positions_checked() const { return num_positions_checked_; }
+  int64_t num_tokens_restored() const { return num_tokens_restored_; }
 
  private:
   void violate(const std::string& what);
   void check_plan(const StepPlan& plan);
+  void park_and_restore(const StepPlan& plan);
   void check_reads(const SequenceSlice& slice, const std::vector<uint64_t>& content);
   void write(const SequenceSlice& slice, const std::vector<uint64_t>& content, std::set<int64_t>& written);
   SliceResult compute(const SequenceSlice& slice) const;
@@ -72,8 +77,14 @@ class FakeExecutor : public Executor {
   std::vector<uint64_t> slots_;  // [num_pages x block_size] hash of what is stored, 0 = never written
   std::string violation_;
   std::vector<int64_t> last_plan_;
+  struct Kept {
+    int32_t first_page = 0;
+    std::vector<uint64_t> slots;
+  };
+  std::map<int64_t, Kept> kept_;  // by sequence
   std::vector<bool> page_lives_;         // a page that was written and not reported as freed since
   int64_t num_positions_checked_ = 0;
+  int64_t num_tokens_restored_ = 0;
 };
 
 }  // namespace assay::test

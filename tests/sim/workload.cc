@@ -26,6 +26,7 @@ void Workload::make_engine() {
   model_.salt_of = [](const SamplingParams& sampling) { return *sampling.seed % kNumSalts; };
   config_.max_num_seqs = model_.max_num_seqs = random(1, 8);
   config_.max_num_batched_tokens = model_.max_num_batched_tokens = random(1, chance(50) ? 8 : 64);
+  model_.keeps_rows = chance(50);
   config_.max_num_queued_reqs = random(2, 24);
   config_.enable_prefix_caching = chance(85);
   config_.block_size = model_.block_size;
@@ -291,6 +292,7 @@ std::string Workload::run(int32_t num_steps, WorkloadCounts& counts) {
   counts.preemptions += stats.preemptions_total;
   counts.prefix_hit_tokens += stats.prefix_cache_hits_total;
   counts.positions_checked += executor_->num_positions_checked();
+  counts.restored_tokens += executor_->num_tokens_restored();
   counts.requests += counts_.requests;
   counts.sequences += counts_.sequences;
   counts.refused_full += counts_.refused_full;

@@ -18,7 +18,8 @@ namespace assay::test {
 
 // What many runs have seen, so that a test can tell that the workload reaches what it is meant to reach.
 struct WorkloadCounts {
-  int64_t steps = 0, requests = 0, sequences = 0, refused_full = 0, preemptions = 0, prefix_hit_tokens = 0;
+  int64_t steps = 0, requests = 0, sequences = 0, refused_full = 0, preemptions = 0, prefix_hit_tokens = 0,
+          restored_tokens = 0;
   int64_t positions_checked = 0, cancelled = 0, stopped = 0, overdue = 0, by_stop_id = 0, by_length = 0,
           prompt_scored = 0;
 };

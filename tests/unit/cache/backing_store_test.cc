@@ -33,8 +33,8 @@ class BackingStoreTest : public testing::Test {
 TEST_F(BackingStoreTest, TakesWhatThePagesTake) {
   // 512 bytes a token and KV head at head_dim 128 in 16 bits, and the 8 of the checksum.
   EXPECT_EQ(BackingStore::bytes_per_page({32, 8, 128, 16, DType::kBF16}), int64_t{32} * 8 * 16 * (512 + 8));
-  const BackingStore store = make(kPages + 5);
-  EXPECT_EQ(store.limit_bytes(), kPages * BackingStore::bytes_per_page(kShape)) << "never more than the pool has pages";
+  const BackingStore store = make(2 * kPages + 5);
+  EXPECT_EQ(store.limit_bytes(), 2 * kPages * BackingStore::bytes_per_page(kShape)) << "the pages, and as much again";
   EXPECT_EQ(store.used_bytes(), 0);
   EXPECT_FALSE(BackingStore::make(device_, kShape, kPages, 100).ok());
   EXPECT_FALSE(BackingStore().covers(0));
@@ -103,6 +103,75 @@ TEST_F(BackingStoreTest, PagesWithoutASlotAreSkippedAndCounted) {
   EXPECT_FALSE(store.covers(0)) << "skipped for its whole life";
   store.begin(2);  // it has a slot: starts again in it
   EXPECT_EQ(store.skipped_pages(), 1);
+}
+
+class ParkedTest : public BackingStoreTest {
+ protected:
+  // Pages 0, 1, 2 hold a sequence of 40 tokens; all rows of all pages are written.
+  void fill(BackingStore& store) {
+    for (const PageId page : {0, 1, 2}) {
+      store.begin(page);
+      for (int32_t i = 0; i < 2 * 3 * 16; ++i) write(store.view(), i / 48, page, i / 16 % 3, i % 16);
+    }
+  }
+  const std::vector<PageId> pages_ = {0, 1, 2};
+};
+
+TEST_F(ParkedTest, WholePagesThatWereFreedComeBackWithTheirRows) {
+  BackingStore store = make(kPages);
+  fill(store);
+  const std::vector<std::byte> before(store.view().k_row(store.view().block(1, 1, 2), 0),
+                                      store.view().k_row(store.view().block(1, 1, 2), 0) + store.view().block_bytes());
+  store.park(7, pages_, 40);
+  for (const PageId page : {1, 0}) store.release(page);
+  EXPECT_FALSE(store.covers(0) || store.covers(1)) << "the pages are others' now";
+  EXPECT_TRUE(store.covers(2)) << "not whole: left to be released with its page";
+  EXPECT_EQ(store.kept(7).first, 0);
+  EXPECT_EQ(store.kept(7).end, 32);
+  EXPECT_EQ(store.kept(8).end, 0);
+  store.restore(7, 1, std::vector<PageId>{3});
+  EXPECT_TRUE(store.covers(3));
+  EXPECT_TRUE(kv::row_is_intact(store.view(), store.view().block(1, 3, 2), 15));
+  EXPECT_TRUE(std::equal(before.begin(), before.end(), store.view().k_row(store.view().block(1, 3, 2), 0)));
+  EXPECT_FALSE(store.is_parked(7));
+  store.release(2);
+  store.release(3);
+  EXPECT_EQ(store.used_bytes(), 0) << "the slot of page 0 was not needed";
+}
+
+TEST_F(ParkedTest, SharedPagesAndBrokenRowsEndWhatIsKept) {
+  BackingStore store = make(kPages);
+  fill(store);
+  store.park(7, pages_, 48);
+  store.park(8, pages_, 48);
+  store.release(2);
+  store.release(1);  // page 0 is still in the prefix cache
+  EXPECT_EQ(store.kept(7).first, 16);
+  EXPECT_EQ(store.kept(7).end, 48);
+  EXPECT_EQ(store.kept(8).first, 48) << "a slot is kept for one sequence";
+  store.begin(1);  // another's content now
+  store.release(1);
+  EXPECT_EQ(store.kept(7).first, 16);
+  store.drop(8);
+  store.drop(7);
+  EXPECT_EQ(store.kept(7).end, 0);
+  fill(store);
+  store.view().v_row(store.view().block(0, 2, 1), 9)[0] ^= std::byte{1};
+  store.park(7, pages_, 48);
+  for (const PageId page : pages_) store.release(page);
+  EXPECT_EQ(store.kept(7).first, store.kept(7).end) << "rows are read through their checksums";
+}
+
+TEST_F(ParkedTest, KeptRowsMakeRoomForPagesThatBegin) {
+  BackingStore store = make(3);
+  fill(store);
+  store.park(7, pages_, 48);
+  for (const PageId page : pages_) store.release(page);
+  EXPECT_EQ(store.used_bytes(), store.limit_bytes());
+  store.begin(3);
+  EXPECT_TRUE(store.covers(3));
+  EXPECT_EQ(store.skipped_pages(), 0);
+  EXPECT_FALSE(store.is_parked(7));
 }
 
 }  // namespace

@@ -143,6 +143,26 @@ TEST(GateBacking, TooSmallForTheLoadNeverHangsAndIsReported) {
   EXPECT_EQ(engine->gate().audit_deterministic.violations, 0);
 }
 
+TEST(GateBacking, APreemptedSequenceComesBackFromItsRows) {
+  for (const char* pool : {"certified", "witcert", "observed:kivi-2"}) {
+    EngineConfig config = gate_config(pool, 21);  // two requests start, and do not fit to their ends
+    config.kv_gate = "observe";
+    config.enable_prefix_caching = false;
+    config.kv_backing_memory_bytes = int64_t{64} << 20;  // more than the pages need
+    const auto engine = Engine::create(config).value();
+    std::vector<std::unique_ptr<Stream>> streams;
+    for (int32_t r = 0; r < 4; ++r) streams.push_back(engine->submit(request_of(r, 0.2)).value());
+    for (const auto& stream : streams) EXPECT_EQ(wait_for(*stream).tokens.size(), 90u);
+    const EngineStats stats = engine->stats();
+    EXPECT_GT(stats.preemptions_total, 0) << pool;
+    EXPECT_GT(stats.restored_tokens_total, 200) << pool;
+    EXPECT_LT(stats.prefill_tokens_computed_total, stats.prompt_tokens_total + 32 * stats.preemptions_total)
+        << "no more than what is behind the last whole page is computed again";
+    EXPECT_EQ(engine->gate().audit_deterministic.violations + engine->gate().audit_conditional.violations, 0);
+    EXPECT_EQ(engine->gate().backing_checksum_failures, 0);
+  }
+}
+
 TEST(GatePolicy, ExactGivesTheTokensOfTheExactPool) {
   EngineConfig config = gate_config("certified", 60);
   config.kv_cache_dtype = "float32";
