@@ -97,7 +97,13 @@ absl::Status WatchCall::send() {
   absl::StatusOr<std::shared_ptr<TextService>> service = site_.lifecycle.accepting();
   if (!service.ok()) return service.status();
   const Engine& engine = (*service)->engine();
-  message_ = meter_message(engine.meters(), engine.pool());
+  MeterSnapshot snapshot = engine.meters();
+  if (snapshot.heads.empty()) {  // nothing has run yet
+    snapshot.num_layers = engine.model().num_layers;
+    snapshot.num_heads = engine.model().num_heads;
+    snapshot.heads.resize(static_cast<size_t>(snapshot.num_layers) * snapshot.num_heads);
+  }
+  message_ = meter_message(snapshot, engine.pool());
   writing_ = true;
   StartWrite(&message_);
   return absl::OkStatus();

@@ -329,6 +329,22 @@ TEST_F(WatchTest, SendsEveryHeadAsOftenAsAskedFor) {
   EXPECT_EQ(records()[0].fields, "snapshots=3");
 }
 
+TEST_F(WatchTest, BeforeTheFirstStepEveryHeadIsThereWithNothingCounted) {
+  serve_meters();
+  fixture_->engine->meters_value = {};
+  v1::WatchMetersRequest request;
+  request.set_max_snapshots(1);
+  grpc::ClientContext context;
+  const Reader reader = watch(context, request);
+  v1::MeterSnapshot message;
+  ASSERT_TRUE(reader->Read(&message));
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(message.num_layers(), 2);
+  ASSERT_EQ(message.heads_size(), 6);
+  EXPECT_EQ(message.heads(5).layer(), 1);
+  EXPECT_EQ(message.heads(5).decode().metered(), 0);
+}
+
 TEST_F(WatchTest, SaysWhyThereIsNothingToWatch) {
   serve_meters();
   v1::WatchMetersRequest request;
