@@ -52,7 +52,8 @@ void Bpe::to_symbols(std::string_view piece, std::vector<int32_t>& symbols) cons
 int32_t Bpe::whole_token(std::string_view piece) const {
   if (piece.size() > longest_whole_bytes_) return -1;
   const int32_t id = vocabulary_.find(piece);
-  return id >= 0 && encodes_to_itself_[static_cast<size_t>(id)] ? id : -1;
+  const auto index = static_cast<size_t>(id);  // while the table is being made, it is empty
+  return id >= 0 && index < encodes_to_itself_.size() && encodes_to_itself_[index] ? id : -1;
 }
 
 void Bpe::encode(std::string_view piece, Scratch& scratch, std::vector<int32_t>& ids) const {
