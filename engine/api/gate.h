@@ -19,6 +19,20 @@ struct AuditCounts {
   double tightness_sum = 0;  // of finite ratios
 };
 
+// Audited cells before any repair: did the raw value warn of those whose true total variation was above 0.1?
+struct WarningCounts {
+  static constexpr std::array<double, 19> kEdges{0.01, 0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7, 1,
+                                                 1.5,  2,    5,    10,  1e2,  1e3, 1e4, 1e6, 1e9};
+  std::array<int64_t, kEdges.size() + 1> harmless{}, harmful{};  // cells by raw value; the last entry is the rest
+};
+
+// Repairs in audited steps.
+struct RepairCounts {
+  std::array<int64_t, 8> rows_by_pages{};  // rows of one KV head that took 0, 1, 2, 3-4, 5-8, 9-16, 17-32 or more pages
+  int64_t cells = 0;                       // that were over their thresholds
+  double error_before = 0, error_after = 0;  // sums of their true output errors, relative to the largest value row
+};
+
 struct GateStats {
   bool has_backing = false;
 
@@ -36,6 +50,8 @@ struct GateStats {
   int64_t backing_skipped_pages = 0;     // pages that found no room
 
   AuditCounts audit_deterministic, audit_conditional;
+  WarningCounts audit_warnings;
+  RepairCounts audit_repairs;
 };
 
 }  // namespace assay

@@ -17,6 +17,24 @@ AuditCounts audit_counts(const kv::AuditTally& tally) {
   return counts;
 }
 
+WarningCounts warning_counts(const kv::WarningTally& tally) {
+  static_assert(WarningCounts::kEdges.size() + 1 == kv::kNumRawBuckets);
+  WarningCounts counts;
+  std::copy(std::begin(tally.harmless), std::end(tally.harmless), counts.harmless.begin());
+  std::copy(std::begin(tally.harmful), std::end(tally.harmful), counts.harmful.begin());
+  return counts;
+}
+
+RepairCounts repair_counts(const kv::RepairTally& tally) {
+  RepairCounts counts;
+  static_assert(std::tuple_size_v<decltype(counts.rows_by_pages)> == kv::kNumPageBuckets);
+  std::copy(std::begin(tally.rows_by_pages), std::end(tally.rows_by_pages), counts.rows_by_pages.begin());
+  counts.cells = static_cast<int64_t>(tally.cells);
+  counts.error_before = tally.error_before;
+  counts.error_after = tally.error_after;
+  return counts;
+}
+
 absl::StatusOr<std::vector<uint8_t>> layer_flags(const std::vector<int32_t>& layers, int32_t num_layers) {
   std::vector<uint8_t> flags(layers.empty() ? 0 : static_cast<size_t>(num_layers), 0);
   for (const int32_t layer : layers) {
@@ -139,6 +157,8 @@ GateStats StepGate::stats() const {
   stats.backing_skipped_pages = backing_.skipped_pages();
   stats.audit_deterministic = audit_counts(audit_.deterministic);
   stats.audit_conditional = audit_counts(audit_.conditional);
+  stats.audit_warnings = warning_counts(audit_.warnings);
+  stats.audit_repairs = repair_counts(audit_.repairs);
   return stats;
 }
 

@@ -22,8 +22,8 @@ struct ExactRows {
   std::vector<float> keys, values;
 };
 
-std::optional<ExactRows> exact_rows(const PoolProblem& problem, const PoolItem& item, const kv::BackingView& backing,
-                                    kv::GateTally& tally) {
+std::optional<ExactRows> exact_rows(const PoolProblem& problem, const PoolItem& item, kv::GateTally& tally) {
+  const kv::BackingView& backing = problem.cache.backing;
   const int32_t dim = problem.shape.head_dim, own = item.first_own + 1;
   const int32_t* pages = problem.batch.pages_of(item.sequence);
   ExactRows rows;
@@ -79,13 +79,9 @@ ExactRow attend_in_double(const float* query, const ExactRows& rows, int32_t dim
   return row;
 }
 
-// True errors of what was served.
-struct Errors {
-  double tv = 0, output = 0;
-};
-
-Errors errors_of(const ExactRow& exact, const std::vector<double>& served, const float* output) {
-  Errors errors;
+CellErrors errors_of(const ExactRow& exact, const std::vector<double>& served, const float* output) {
+  CellErrors errors;
+  errors.largest_value = exact.largest_value;
   for (size_t t = 0; t < served.size(); ++t) errors.tv += 0.5 * std::abs(served[t] - exact.weights[t]);
   for (size_t c = 0; c < exact.output.size(); ++c) {
     const double difference = static_cast<double>(output[c]) - exact.output[c];
@@ -95,9 +91,9 @@ Errors errors_of(const ExactRow& exact, const std::vector<double>& served, const
   return errors;
 }
 
-void count(const Errors& errors, double tv_bound, double value_error, double largest_value, kv::AuditTally& tally) {
+void count(const CellErrors& errors, double tv_bound, double value_error, kv::AuditTally& tally) {
   tally.cells += 1;
-  const double output_bound = kv::output_bound(tv_bound, largest_value, value_error);
+  const double output_bound = kv::output_bound(tv_bound, errors.largest_value, value_error);
   // Negated, so that a NaN is a violation. A bound of 1 holds for any weights, and says nothing of the output.
   tally.violations += !(errors.tv <= tv_bound) || (tv_bound < 1.0 && !(errors.output <= output_bound));
   const double ratio = errors.tv > 0 ? tv_bound / errors.tv : INFINITY;
@@ -109,28 +105,31 @@ void count(const Errors& errors, double tv_bound, double value_error, double lar
 
 }  // namespace
 
-void audit_cell(const PoolProblem& problem, const PoolItem& item, int32_t pair, const AttentionLogView& log,
-                const kv::BackingView& backing, kv::AuditTallies& tallies, kv::GateTally& tally) {
+std::optional<CellErrors> true_errors(const PoolProblem& problem, const PoolItem& item, int32_t pair,
+                                      const AttentionLogView& log, kv::GateTally& tally) {
+  const std::optional<ExactRows> rows = exact_rows(problem, item, tally);
+  if (!rows) return std::nullopt;
+  const int32_t dim = problem.shape.head_dim;
+  const float* query = problem.qkv.f32() + item.first_row * problem.qkv.row_stride + problem.head(item, pair) * dim;
+  const float* output = problem.out.f32() + item.first_row * problem.out.row_stride + problem.head(item, pair) * dim;
+  return errors_of(attend_in_double(query, *rows, dim), served_weights(log, pair), output);
+}
+
+void audit_cell(const PoolProblem& problem, const PoolItem& item, int32_t pair, const CellErrors& errors,
+                kv::AuditTallies& tallies) {
   const kv::MeterView& meter = problem.meter;
   const int64_t at = int64_t{problem.cell(item, pair)} * meter.num_heads + problem.head(item, pair);
   const kv::MeterCell& cell = meter.cells[at];
   if (cell.compressed_tokens == 0) return;
-  const std::optional<ExactRows> rows = exact_rows(problem, item, backing, tally);
-  if (!rows) return;
-  const int32_t dim = problem.shape.head_dim;
-  const float* query = problem.qkv.f32() + item.first_row * problem.qkv.row_stride + problem.head(item, pair) * dim;
-  const float* output = problem.out.f32() + item.first_row * problem.out.row_stride + problem.head(item, pair) * dim;
-  const ExactRow exact = attend_in_double(query, *rows, dim);
-  const Errors errors = errors_of(exact, served_weights(log, pair), output);
   const kv::MeterThresholds& thresholds = meter.thresholds[item.sequence];
   const auto value = static_cast<double>(kv::value_error(cell.certain, cell.serial_terms));
   if (meter.radius != kv::RadiusKind::kDither) {
     const kv::Meter<float> certain = kv::judge_cell(cell, thresholds, meter.bound, kv::RadiusKind::kWitness).meter;
-    count(errors, static_cast<double>(certain.tv), value, exact.largest_value, tallies.deterministic);
+    count(errors, static_cast<double>(certain.tv), value, tallies.deterministic);
   }
   if (meter.radius != kv::RadiusKind::kWitness) {
     const kv::Meter<float> conditional = kv::judge_cell(cell, thresholds, meter.bound, meter.radius).meter;
-    count(errors, static_cast<double>(conditional.tv), value, exact.largest_value, tallies.conditional);
+    count(errors, static_cast<double>(conditional.tv), value, tallies.conditional);
   }
 }
 

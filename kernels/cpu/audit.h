@@ -5,15 +5,27 @@
 // their checksum are counted.
 #pragma once
 
+#include <optional>
+
 #include "kernels/cpu/attention_log.h"
 #include "kernels/cpu/pool_problem.h"
 #include "kernels/kv/gate.h"
 
 namespace assay {
 
-// `item`: one row; `log`: of the attention whose output and cell are served. Cells that read no compressed row have
-// nothing to compare.
-void audit_cell(const PoolProblem& problem, const PoolItem& item, int32_t pair, const AttentionLogView& log,
-                const kv::BackingView& backing, kv::AuditTallies& tallies, kv::GateTally& tally);
+// True errors of one cell as it is served now.
+struct CellErrors {
+  double tv = 0;
+  double output = 0;         // |y^ - y|
+  double largest_value = 0;  // max |v_t|
+};
+
+// `item`: one row; `log`: of the attention whose output and cell are served. None: a row was not there or not intact.
+std::optional<CellErrors> true_errors(const PoolProblem& problem, const PoolItem& item, int32_t pair,
+                                      const AttentionLogView& log, kv::GateTally& tally);
+
+// Compares a cell with its errors. Cells that read no compressed row have nothing to compare.
+void audit_cell(const PoolProblem& problem, const PoolItem& item, int32_t pair, const CellErrors& errors,
+                kv::AuditTallies& tallies);
 
 }  // namespace assay

@@ -1,6 +1,7 @@
 #include "kernels/cpu/gate.h"
 
 #include <algorithm>
+#include <optional>
 #include <vector>
 
 #include "kernels/cpu/attention_log.h"
@@ -44,6 +45,7 @@ class RowRepair {
       if (pair < 0) break;
       const int32_t wanted = kv::next_round(read, budget);
       const int32_t got = wanted > 0 ? read_pages(pair, wanted, tally) : read_all(tally);
+      pages_read_ += got;
       rung = wanted > 0 ? Rung::kPaged : Rung::kWholeHead;
       if (got == 0 && wanted <= 0) break;  // nothing is left that could be read
       read = got == 0 ? budget : read + got;
@@ -52,10 +54,34 @@ class RowRepair {
     count(rungs, tally);
   }
 
-  void audit(kv::AuditTallies& tallies, kv::GateTally& tally) {
+  // Before a repair: what the meter would have warned of, with the errors that it is about to lower.
+  void audit_warnings(kv::AuditTallies& tallies, kv::GateTally& tally) {
+    before_.assign(static_cast<size_t>(problem_.group()), std::nullopt);
     for (int32_t pair = 0; pair < problem_.group(); ++pair) {
-      audit_cell(problem_, item_, pair, log_.view(), problem_.cache.backing, tallies, tally);
+      if (cell(pair).compressed_tokens == 0) continue;
+      const std::optional<CellErrors> errors = true_errors(problem_, item_, pair, log_.view(), tally);
+      if (!errors) continue;
+      const float raw = verdict(pair).meter.raw;
+      int bucket = 0;
+      while (bucket < kv::kNumRawBuckets - 1 && !(raw <= kv::kRawEdges[bucket])) ++bucket;
+      (errors->tv > kv::kHarmfulTv ? tallies.warnings.harmful : tallies.warnings.harmless)[bucket] += 1;
+      if (is_over(pair)) before_[static_cast<size_t>(pair)] = errors;
     }
+  }
+
+  // What is served, against its bounds; `repaired`: and against what it was.
+  void audit(bool repaired, kv::AuditTallies& tallies, kv::GateTally& tally) {
+    for (int32_t pair = 0; pair < problem_.group(); ++pair) {
+      const std::optional<CellErrors> errors = true_errors(problem_, item_, pair, log_.view(), tally);
+      if (!errors) continue;
+      audit_cell(problem_, item_, pair, *errors, tallies);
+      const std::optional<CellErrors>& before = before_[static_cast<size_t>(pair)];
+      if (!repaired || !before || errors->largest_value == 0) continue;
+      tallies.repairs.cells += 1;
+      tallies.repairs.error_before += before->output / before->largest_value;
+      tallies.repairs.error_after += errors->output / errors->largest_value;
+    }
+    if (repaired) tallies.repairs.rows_by_pages[page_bucket(pages_read_)] += 1;
   }
 
   int32_t first_over() const {
@@ -127,6 +153,13 @@ class RowRepair {
     return got;
   }
 
+  // 0, 1, 2, 3-4, 5-8, ...
+  static int page_bucket(int32_t pages) {
+    int bucket = 0;
+    while (bucket < kv::kNumPageBuckets - 1 && pages > (bucket == 0 ? 0 : 1 << (bucket - 1))) ++bucket;
+    return bucket;
+  }
+
   static void count(const std::vector<Rung>& rungs, kv::GateTally& tally) {
     for (const Rung rung : rungs) {
       tally.refined += rung == Rung::kRefined;
@@ -141,6 +174,8 @@ class RowRepair {
   const PoolItem item_;
   PageRows rows_;
   AttentionLog log_;
+  int32_t pages_read_ = 0;
+  std::vector<std::optional<CellErrors>> before_;  // of cells that were over
 };
 
 bool is_exact(const PoolProblem& problem, const kv::GateView& gate, int32_t sequence) {
@@ -230,8 +265,10 @@ void cpu_gate(ThreadPool& pool, Scratch& scratch, int32_t layer, const BatchView
     // Pages that a row before this one has repaired are exact here too, and that may raise a bound: judged afterwards.
     row.attend(/*thread=*/0);
     kv::GateTally& tally = meter.sequences[item.sequence].gate;
-    if (may_repair && row.first_over() >= 0) row.repair(/*thread=*/0, tally);
-    if (gate.audit != nullptr) row.audit(*gate.audit, tally);
+    const bool repairs = may_repair && row.first_over() >= 0;
+    if (gate.audit != nullptr) row.audit_warnings(*gate.audit, tally);
+    if (repairs) row.repair(/*thread=*/0, tally);
+    if (gate.audit != nullptr) row.audit(repairs, *gate.audit, tally);
   }
 }
 

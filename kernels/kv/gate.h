@@ -22,8 +22,31 @@ struct AuditTally {
   uint64_t tightness[kNumTightnessBuckets] = {};  // bound / true total variation, by kTightnessEdges; the last is the rest
   double tightness_sum = 0;                       // of finite ratios
 };
+
+// What the meter would have warned of: cells as attention left them, before any repair, by raw value (the buckets of
+// kMeterBucketEdges, then more) and by whether the truth was bad: a true total variation above kHarmfulTv.
+constexpr double kHarmfulTv = 0.1;
+constexpr int kNumRawBuckets = 20;
+constexpr float kRawEdges[kNumRawBuckets - 1] = {0.01f, 0.02f, 0.05f, 0.1f, 0.15f, 0.2f, 0.3f,  0.5f,  0.7f, 1.0f,
+                                                 1.5f,  2.0f,  5.0f,  10.f, 1e2f,  1e3f, 1e4f,  1e6f,  1e9f};
+struct WarningTally {
+  uint64_t harmless[kNumRawBuckets] = {};
+  uint64_t harmful[kNumRawBuckets] = {};
+};
+
+// Rows of one KV head that the gate repaired, and the true output errors of their cells over tau, relative to the largest
+// value row, before and after.
+constexpr int kNumPageBuckets = 8;  // 0, 1, 2, 3-4, 5-8, 9-16, 17-32 pages, more
+struct RepairTally {
+  uint64_t rows_by_pages[kNumPageBuckets] = {};
+  uint64_t cells = 0;
+  double error_before = 0, error_after = 0;  // sums
+};
+
 struct AuditTallies {
   AuditTally deterministic, conditional;
+  WarningTally warnings;
+  RepairTally repairs;
 };
 
 // What the gate may use, for one step; device memory of its owner.

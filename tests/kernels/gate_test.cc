@@ -210,6 +210,23 @@ TEST_P(GateTest, AnAuditAloneChangesNothing) {
   const kv::AuditTally& tally = dither ? audit_.conditional : audit_.deterministic;
   EXPECT_EQ(tally.cells, static_cast<uint64_t>(model->shape.num_heads));
   expect_no_violation();
+  uint64_t warned = 0;
+  for (int i = 0; i < kv::kNumRawBuckets; ++i) warned += audit_.warnings.harmful[i] + audit_.warnings.harmless[i];
+  EXPECT_EQ(warned, tally.cells);
+  EXPECT_EQ(audit_.repairs.cells, 0u);
+}
+
+TEST_P(GateTest, TheAuditSeesWhatARepairIsWorth) {
+  const auto model = filled(64);
+  model->thresholds.tau = 1e-9f;
+  audit_ = {};
+  decode(*model);
+  EXPECT_EQ(audit_.repairs.cells, static_cast<uint64_t>(model->shape.num_heads));
+  EXPECT_LT(audit_.repairs.error_after, 1e-3 * audit_.repairs.error_before) << "nothing compressed is left";
+  EXPECT_EQ(audit_.repairs.rows_by_pages[0], 0u);
+  uint64_t rows = 0;
+  for (const uint64_t count : audit_.repairs.rows_by_pages) rows += count;
+  EXPECT_EQ(rows, static_cast<uint64_t>(model->shape.num_kv_heads));
 }
 
 TEST_P(GateTest, ARestoredPageHasTheBitsThatWereWritten) {
