@@ -346,6 +346,7 @@ def test_watch_meters_says_what_metrics_say():
         eventually(lambda: server.metric("grpc_requests_total", method="WatchMeters", code="CANCELLED") == 1)
 
 
-def test_watch_meters_of_a_pool_without_one(client):
-    code, message = failure(lambda: client.stream(method="WatchMeters"))
+def test_watch_meters_of_a_pool_without_one():
+    with GrpcServer(TINY, "--kv-pool", "exact") as server, GrpcClient(server.grpc_port) as client:
+        code, message = failure(lambda: client.stream(method="WatchMeters"))
     assert code == grpc.StatusCode.FAILED_PRECONDITION and "exact pool has no meter" in message
