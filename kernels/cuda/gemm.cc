@@ -27,7 +27,7 @@ struct Library {
 };
 
 void* open_library(std::string& error) {
-  const char* folder = std::getenv("ASSAY_CUDA_LIBRARIES");
+  const char* folder = std::getenv("CUBLASLT_FOLDER");
   std::vector<std::string> names = {kLibrary, std::string("/usr/local/cuda/lib64/") + kLibrary};
   if (folder != nullptr) names.insert(names.begin(), std::string(folder) + "/" + kLibrary);
   for (const std::string& name : names) {
@@ -42,7 +42,7 @@ Library load_library() {
   std::string error;
   void* handle = open_library(error);
   if (handle == nullptr) {
-    library.error = "cuBLASLt is not used: " + error + " (put its folder into ASSAY_CUDA_LIBRARIES or LD_LIBRARY_PATH)";
+    library.error = "cuBLASLt is not used: " + error + " (put its folder into CUBLASLT_FOLDER or LD_LIBRARY_PATH)";
     return library;
   }
   const auto find = [&](auto& function, const char* name) {

@@ -27,7 +27,8 @@ struct DeviceRow {
   int32_t top_k;
   double uniform;
   int32_t first_edit, num_edits;
-  __host__ __device__ bool filtered() const { return top_k > 0 || top_p < 1.0f || min_p > 0.0f; }
+  // Rules that look at the order of the candidates; min_p alone does not.
+  __host__ __device__ bool ranks() const { return top_k > 0 || top_p < 1.0f; }
 };
 
 // Edits of one row by id.
@@ -57,11 +58,14 @@ __device__ float edited(float logit, const Edit& edit) {
   return edit.forbidden != 0 ? -INFINITY : logit;
 }
 
-// Weight of a logit as an integer: kUnit at the maximum.
+// Weight of a logit as an integer: kUnit at the maximum, 0 below min_p of it.
 struct Weights {
-  float max_logit, temperature;
+  float max_logit, temperature, min_p;
   __device__ float relative(float logit) const { return expf((logit - max_logit) / temperature); }
-  __device__ uint64_t operator()(float logit) const { return static_cast<uint64_t>(relative(logit) * kUnit); }
+  __device__ uint64_t operator()(float logit) const {
+    const float w = relative(logit);
+    return w >= min_p ? static_cast<uint64_t>(w * kUnit) : 0;
+  }
 };
 
 // Candidates worse than some distance from the best are told apart coarsely first, so that what follows looks at few.
@@ -277,8 +281,8 @@ __device__ int32_t draw_filtered(const float* row, int count, const DeviceRow& r
 
 __device__ int32_t draw(const float* row, int count, const DeviceRow& rules, float max_logit, int32_t* ids,
                         Shared& shared) {
-  const Weights weights{max_logit, rules.temperature};
-  if (rules.filtered()) return draw_filtered(row, count, rules, weights, ids, shared);
+  const Weights weights{max_logit, rules.temperature, rules.min_p};
+  if (rules.ranks()) return draw_filtered(row, count, rules, weights, ids, shared);
   uint64_t sum = 0;
   for (int i = threadIdx.x; i < count; i += kRowBlock) sum += weights(row[i]);
   const uint64_t total = block_reduce(sum, shared.warps, SumOf());
@@ -336,7 +340,7 @@ void cuda_sample(CudaContext& context, RowScratch& scratch, ConstTensor logits, 
   const size_t row_bytes = device_rows.size() * sizeof(DeviceRow), edit_bytes = edits.size() * sizeof(Edit);
   const size_t answers = row_bytes + (edit_bytes + 7) / 8 * 8, answer_bytes = rows.size() * sizeof(int32_t);
   const size_t row_floats = rows.size() * static_cast<size_t>(logits.cols);
-  const bool filtered = std::ranges::any_of(device_rows, [](const DeviceRow& row) { return row.filtered(); });
+  const bool filtered = std::ranges::any_of(device_rows, [](const DeviceRow& row) { return row.ranks(); });
   const size_t copy_bytes = edits.empty() ? 0 : row_floats * sizeof(float);
   const size_t work_bytes = copy_bytes + (filtered ? row_floats * sizeof(int32_t) : 0);
   std::byte* work = static_cast<std::byte*>(context.workspace.take(work_bytes));

@@ -1,5 +1,5 @@
 // Whole models on the GPU beside the CPU: the bundled one and the golden ones, every pool the GPU serves.
-//   ASSAY_GPU_MODELS: folder of the models (default: tests/data/models under the current folder)
+//   GPU_TEST_MODELS: folder of the models (default: tests/data/models under the current folder)
 #include <cmath>
 #include <cstdlib>
 #include <fstream>
@@ -15,7 +15,7 @@ namespace {
 using nlohmann::json;
 
 std::string model_folder(const std::string& name) {
-  const char* folder = std::getenv("ASSAY_GPU_MODELS");
+  const char* folder = std::getenv("GPU_TEST_MODELS");
   return std::string(folder != nullptr ? folder : "tests/data/models") + "/" + name;
 }
 

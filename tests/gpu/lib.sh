@@ -1,6 +1,6 @@
 # Unpacks what tests/gpu/pack made and makes it callable. Sets PATH and the library paths; makes "$results".
 mkdir -p "$results"
-unpacked=${ASSAY_GPU_UNPACKED:-/tmp/assay-gpu}
+unpacked=${GPU_TEST_UNPACKED:-/tmp/assay-gpu}
 if [ ! -d "$unpacked/bin" ]; then
   mkdir -p "$unpacked"
   tar -C "$unpacked" -xJf build/gpu/assay-gpu.tar.xz
@@ -8,7 +8,7 @@ fi
 export PATH=$unpacked/bin:$PATH
 export LD_LIBRARY_PATH=$unpacked/lib:${LD_LIBRARY_PATH:-}
 # cuBLASLt: the toolkit's, or the one that PyTorch brought.
-if [ -z "${ASSAY_CUDA_LIBRARIES:-}" ]; then
+if [ -z "${CUBLASLT_FOLDER:-}" ]; then
   for folder in /usr/local/cuda/lib64 /usr/lib/x86_64-linux-gnu $(python3 - 2>/dev/null <<'P'
 import glob, site
 for root in site.getsitepackages():
@@ -16,6 +16,6 @@ for root in site.getsitepackages():
         print(name.rsplit("/", 1)[0])
 P
   ); do
-    if [ -e "$folder/libcublasLt.so.13" ]; then export ASSAY_CUDA_LIBRARIES=$folder; break; fi
+    if [ -e "$folder/libcublasLt.so.13" ]; then export CUBLASLT_FOLDER=$folder; break; fi
   done
 fi

@@ -30,16 +30,16 @@ void check(const Case& c) {
   double worst = 0.0;
   for (int64_t r = 0; r < c.m; ++r) {
     for (int64_t j = 0; j < c.n; ++j) {
-      const double others = (c.bias ? b[index(j)] : 0.0) + (c.accumulate ? y[index(r * c.n + j)] : 0.0);
-      double sum = others, size = std::abs(sum);
+      const double bias = c.bias ? b[index(j)] : 0.0, old = c.accumulate ? y[index(r * c.n + j)] : 0.0;
+      double sum = bias + old, size = std::abs(sum);
       for (int64_t i = 0; i < c.k; ++i) {
         const double product = static_cast<double>(x[index(r * c.k + i)]) * w[index(j * c.k + i)];
         sum += product;
         size += std::abs(product);
       }
-      // The product may be rounded to the output's dtype before bias and old output join it, then the sum is; a float
+      // Product, bias and old output may be rounded to the output's dtype before they join, then the sum is; a float
       // sum's rounding grows with the size of its terms.
-      const double joined = std::abs(sum) + std::abs(sum - others);
+      const double joined = std::abs(sum) + std::abs(sum - bias - old) + std::abs(bias) + std::abs(old);
       const double allowed = rounding_of(c.out) * joined + 3e-6 * size;
       const double error = std::abs(got[index(r * c.n + j)] - sum) / allowed;
       if (!(error <= worst)) worst = error;
