@@ -1,6 +1,5 @@
 #include <algorithm>
 #include <cstring>
-#include <map>
 #include <vector>
 
 #include "kernels/cpu/sampling.h"
@@ -20,6 +19,7 @@ struct Edit {
   float repetition = 1.0f;
   float subtract = 0.0f;
   int32_t forbidden = 0;
+  int32_t count = 0;  // in the output so far; on the host
 };
 
 struct DeviceRow {
@@ -31,24 +31,35 @@ struct DeviceRow {
   __host__ __device__ bool ranks() const { return top_k > 0 || top_p < 1.0f; }
 };
 
-// Edits of one row by id.
-std::map<int32_t, Edit> edits_of(const SamplingRow& row) {
-  std::map<int32_t, Edit> edits;
-  for (const auto& [id, bias] : row.logit_bias) edits[id].bias += bias;
+// Appends the edits of one row, each id once. `place` [vocabulary], made when first needed, holds -1 everywhere before
+// and after: long prompts with a repetition penalty are gone over in every step.
+void add_edits(const SamplingRow& row, int64_t vocabulary, std::vector<int32_t>& place, std::vector<Edit>& edits) {
+  const size_t first = edits.size();
+  const auto edit_of = [&](int32_t id) -> Edit& {
+    if (place.empty()) place.assign(static_cast<size_t>(vocabulary), -1);
+    int32_t& at = place[static_cast<size_t>(id)];
+    if (at < 0) {
+      at = static_cast<int32_t>(edits.size());
+      edits.push_back({id});
+    }
+    return edits[static_cast<size_t>(at)];
+  };
+  for (const auto& [id, bias] : row.logit_bias) edit_of(id).bias += bias;
   if (row.repetition_penalty != 1.0f) {
-    for (int32_t id : row.prompt) edits[id].repetition = row.repetition_penalty;
-    for (int32_t id : row.output) edits[id].repetition = row.repetition_penalty;
+    for (int32_t id : row.prompt) edit_of(id).repetition = row.repetition_penalty;
+    for (int32_t id : row.output) edit_of(id).repetition = row.repetition_penalty;
   }
   if (row.presence_penalty != 0.0f || row.frequency_penalty != 0.0f) {
-    std::map<int32_t, int32_t> counts;
-    for (int32_t id : row.output) ++counts[id];
-    for (const auto& [id, count] : counts) {
-      edits[id].subtract = row.presence_penalty + row.frequency_penalty * static_cast<float>(count);
-    }
+    for (int32_t id : row.output) ++edit_of(id).count;
   }
-  for (int32_t id : row.forbidden) edits[id].forbidden = 1;
-  for (auto& [id, edit] : edits) edit.id = id;
-  return edits;
+  for (int32_t id : row.forbidden) edit_of(id).forbidden = 1;
+  for (size_t i = first; i < edits.size(); ++i) {
+    Edit& edit = edits[i];
+    if (edit.count > 0) {
+      edit.subtract = row.presence_penalty + row.frequency_penalty * static_cast<float>(edit.count);
+    }
+    place[static_cast<size_t>(edit.id)] = -1;
+  }
 }
 
 __device__ float edited(float logit, const Edit& edit) {
@@ -330,9 +341,10 @@ void cuda_sample(CudaContext& context, RowScratch& scratch, ConstTensor logits, 
   if (rows.empty()) return;
   std::vector<DeviceRow> device_rows;
   std::vector<Edit> edits;
+  std::vector<int32_t> place;
   for (const SamplingRow& row : rows) {
     const int32_t first = static_cast<int32_t>(edits.size());
-    for (const auto& [id, edit] : edits_of(row)) edits.push_back(edit);
+    add_edits(row, logits.cols, place, edits);
     const double uniform = row.temperature > 0.0f ? uniform_random(row.seed, row.draw) : 0.0;
     device_rows.push_back(
         {row.temperature, row.top_p, row.min_p, row.top_k, uniform, first, static_cast<int32_t>(edits.size()) - first});
