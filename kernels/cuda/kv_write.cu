@@ -106,7 +106,12 @@ __device__ __forceinline__ EncodedRow<D> encode_row(const WarpRow<D>& row, bool 
   float amax = 0.0f;
 #pragma unroll
   for (float x : row.x) amax = kv::magnitude_or_nan(amax, x);
-  const uint16_t bits = kv::scale_bits_from_amax(warp_max(amax));
+  amax = warp_max(amax);
+  uint16_t bits = kv::scale_bits_from_amax(key ? kv::multiply(amax, kv::kKeyReach) : amax);
+  if (key && bits != 0 && bits != kv::kHalfInfinity) {
+    bits = kv::choose_key_scale(
+        bits, [&](float s) { return warp_sum(kv::lane_residual(row.x, WarpRow<D>::kCount, s)); });
+  }
   const float scale = kv::half_to_float(bits);
   const bool usable = bits != 0 && bits != kv::kHalfInfinity;
   EncodedRow<D> encoded;
