@@ -67,7 +67,7 @@ std::optional<std::vector<int32_t>> parse_numbers(const std::vector<std::string>
   std::set<int32_t> numbers;
   for (const std::string& text : texts) {
     for (size_t begin = 0; begin <= text.size();) {
-      const size_t end = std::min(text.find(',', begin), text.size());
+      const size_t end = std::min(text.find_first_of(",+", begin), text.size());
       const std::string_view part = std::string_view(text).substr(begin, end - begin);
       const size_t dash = part.find('-', 1);
       const std::optional<int64_t> first = parse_integer(part.substr(0, dash));

@@ -16,7 +16,7 @@ namespace assay {
 std::optional<int64_t> parse_integer(std::string_view text);
 std::optional<double> parse_number(std::string_view text);     // "0.2", "1e-3"; finite
 std::optional<bool> parse_boolean(std::string_view text);     // true, false, 1, 0, on, off, yes, no
-// Whole numbers and ranges ("3", "5-7", "0,2"), ascending and without repetition. None: a text is neither, or a number
+// Whole numbers and ranges ("3", "5-7", "0,2", or "0+2" where commas mean something else), ascending and without repetition. None: a text is neither, or a number
 // is above 99,999.
 std::optional<std::vector<int32_t>> parse_numbers(const std::vector<std::string>& texts);
 std::optional<ByteSize> parse_byte_size(std::string_view text);  // "4096", "1.5GiB", "8 MiB", "64KiB"

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "engine/api/certificate.h"
+#include "engine/api/gate.h"
 #include "engine/api/meters.h"
 #include "server/eval/statistics.h"
 
@@ -24,6 +25,7 @@ struct PoolMeasure {
   CertificateCells decode, prefill;  // labels at the pool's tau, all requests
   double tau = 0, worst = 0;         // largest raw decode value
   MeterSnapshot meters;
+  GateStats gate;
 };
 
 struct NeedleContext {
@@ -33,8 +35,16 @@ struct NeedleContext {
   CertificateCells decode;
 };
 
+struct NeedleAnswer {
+  int64_t context = 0;
+  bool right = false, same = false;
+  int64_t prompt_tokens = 0;
+  CertificateGate gate;
+};
+
 struct NeedleResult {
   PoolMeasure pool;
+  std::vector<NeedleAnswer> answers;  // as asked
   std::vector<NeedleContext> contexts;
 };
 

@@ -104,6 +104,7 @@ absl::StatusOr<std::vector<NeedleResult>> run_needle(const ServeConfig& config, 
       const TokenPrompt& prompt = (*prompts)[i];
       const absl::StatusOr<Completion> completion = meter.complete(greedy(prompt, options.max_tokens));
       if (!completion.ok()) return completion.status();
+      progress(spec, static_cast<int64_t>(i) + 1, static_cast<int64_t>(prompts->size()));
       NeedleContext& context = result.contexts[prompt.context];
       const std::string reply = tokenizer.decode(completion->tokens, true);
       context.right.total += 1;
@@ -111,8 +112,14 @@ absl::StatusOr<std::vector<NeedleResult>> run_needle(const ServeConfig& config, 
       if (results.empty()) first_answers.push_back(completion->tokens);
       context.same.total += 1;
       context.same.hits += completion->tokens == first_answers[i];
-      if (completion->certificate) add_cells(completion->certificate->decode, context.decode);
-      progress(spec, static_cast<int64_t>(i) + 1, static_cast<int64_t>(prompts->size()));
+      result.answers.push_back({.context = context.context,
+                                .right = reply.find(prompt.answer) != std::string::npos,
+                                .same = completion->tokens == first_answers[i],
+                                .prompt_tokens = static_cast<int64_t>(prompt.tokens.size()),
+                                .gate = {}});
+      if (!completion->certificate) continue;
+      add_cells(completion->certificate->decode, context.decode);
+      result.answers.back().gate = completion->certificate->gate;
     }
     result.pool = meter.finish();
     results.push_back(std::move(result));

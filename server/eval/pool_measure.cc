@@ -40,6 +40,7 @@ absl::StatusOr<Completion> PoolMeter::complete(Request request) {
 
 PoolMeasure PoolMeter::finish() {
   if (measure_.has_meter) measure_.meters = run_.meters();
+  measure_.gate = run_.engine().gate();  // at least as new as the meters
   return std::move(measure_);
 }
 

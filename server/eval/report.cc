@@ -50,6 +50,40 @@ Json cells_json(const CertificateCells& cells) {
           {"covered", share_json(covered(cells))}};
 }
 
+Json audit_json(const AuditCounts& counts) {
+  return {{"cells", counts.cells}, {"violations", counts.violations}, {"tightness", counts.tightness}};
+}
+
+Json gate_json(const GateStats& gate) {
+  return {{"refined_cells", gate.refined_cells},
+          {"paged_cells", gate.paged_cells},
+          {"whole_head_cells", gate.whole_head_cells},
+          {"pages_in", gate.pages_in},
+          {"bytes_in", gate.bytes_in},
+          {"repair_cache_hits", gate.repair_cache_hits},
+          {"audit_deterministic", audit_json(gate.audit_deterministic)},
+          {"audit_conditional", audit_json(gate.audit_conditional)},
+          {"audit_warnings", {{"harmless", gate.audit_warnings.harmless}, {"harmful", gate.audit_warnings.harmful}}},
+          {"audit_repairs",
+           {{"rows_by_pages", gate.audit_repairs.rows_by_pages},
+            {"cells", gate.audit_repairs.cells},
+            {"error_before", gate.audit_repairs.error_before},
+            {"error_after", gate.audit_repairs.error_after}}}};
+}
+
+Json answer_json(const NeedleAnswer& answer) {
+  return {{"context", answer.context},
+          {"prompt_tokens", answer.prompt_tokens},
+          {"right", answer.right},
+          {"same", answer.same},
+          {"gate",
+           {{"refined", answer.gate.refined},
+            {"paged", answer.gate.paged},
+            {"whole_head", answer.gate.whole_head},
+            {"pages_in", answer.gate.pages_in},
+            {"bytes_in", answer.gate.bytes_in}}}};
+}
+
 Json pool_json(const PoolMeasure& pool) {
   Json json = {{"pool", pool.spec},
                {"bytes_per_token_head", pool.bytes_per_token_head},
@@ -60,6 +94,7 @@ Json pool_json(const PoolMeasure& pool) {
   json["decode"] = cells_json(pool.decode);
   json["decode"]["worst_raw"] = std::isfinite(pool.worst) ? Json(pool.worst) : Json("inf");
   json["decode"]["bound_at_most"] = at_most(pool.meters, kDecode);
+  json["gate"] = gate_json(pool.gate);
   json["prefill"] = cells_json(pool.prefill);
   json["prefill"]["bound_at_most"] = at_most(pool.meters, kPrefill);
   return json;
@@ -115,6 +150,7 @@ std::string needle_json(const std::vector<NeedleResult>& results) {
                                    {"same", share_json(context.same)},
                                    {"decode", cells_json(context.decode)}});
     }
+    for (const NeedleAnswer& answer : result.answers) entry["answers"].push_back(answer_json(answer));
     json.push_back(std::move(entry));
   }
   return json.dump(2) + "\n";

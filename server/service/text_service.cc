@@ -133,7 +133,9 @@ absl::Status TextService::check_token_ids(const std::vector<int32_t>& ids, const
   const int32_t vocab_size = engine_->model().vocab_size;
   for (const int32_t id : ids) {
     if (id >= 0 && id < vocab_size) continue;
-    return field_error(field, fmt::format("{}: token id {} is out of vocabulary (0 to {})", field, id, vocab_size - 1));
+    // Ids that JSON refuses before the model is known have these words too.
+    const std::string range = id < 0 ? "" : fmt::format(" (0 to {})", vocab_size - 1);
+    return field_error(field, fmt::format("{}: token id {} is out of vocabulary{}", field, id, range));
   }
   return absl::OkStatus();
 }

@@ -3,6 +3,7 @@ import json
 
 import pytest
 
+from running_server import RunningServer
 from scripted_model import TURN_END
 
 PEPPER = "\u010f\U0001F336"
@@ -246,7 +247,14 @@ def test_best_of(scripted):
     assert scripted.post("/v1/completions", {"prompt": "A", "best_of": 2, "stream": True}).error["param"] == "best_of"
 
 
-def test_certificate_of_the_exact_pool(scripted):
+@pytest.fixture(scope="module")
+def exact_pool(scripted_folder):
+    with RunningServer(scripted_folder, "--kv-pool", "exact") as server:
+        yield server
+
+
+def test_certificate_of_the_exact_pool(exact_pool):
+    scripted = exact_pool
     body = {"prompt": "A", "temperature": 0, "certificate": {"report": True, "tau": 0.1, "policy": "exact"}}
     report = scripted.post("/v1/completions", body).json()["certificate"]
     assert report["pool"] == "exact" and report["certified"] is True and report["tau"] == 0.1

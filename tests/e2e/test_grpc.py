@@ -140,6 +140,7 @@ def test_other_errors_have_the_words_of_http(server, client):
     assert same({}, grpc.StatusCode.INVALID_ARGUMENT) == 400
     assert same({"prompt": ""}, grpc.StatusCode.INVALID_ARGUMENT, prompt="") == 400
     assert same({"prompt": [-1]}, grpc.StatusCode.INVALID_ARGUMENT, prompt_token_ids={"ids": [-1]}) == 400
+    assert same({"prompt": [1 << 30]}, grpc.StatusCode.INVALID_ARGUMENT, prompt_token_ids={"ids": [1 << 30]}) == 400
     assert same({"prompt": "word " * 9000}, grpc.StatusCode.INVALID_ARGUMENT, prompt="word " * 9000) == 400
     assert same({"messages": []}, grpc.StatusCode.INVALID_ARGUMENT, "/v1/chat/completions", conversation={}) == 400
     reply = server.post("/detokenize", {"tokens": [1 << 30]})

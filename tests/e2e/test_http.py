@@ -162,7 +162,7 @@ def test_tokenize_detokenize_and_info(tiny):
 def test_information_routes(tiny):
     assert tiny.get("/version").json()["version"]
     info = tiny.get("/server_info").json()
-    assert info["status"] == "ready" and info["model"]["layers"] == 8 and info["cache"]["pool"] == "exact"
+    assert info["status"] == "ready" and info["model"]["layers"] == 8 and info["cache"]["pool"] == "certified"
     assert info["config"]["max_num_seqs"] == 256
     page = tiny.get("/")
     assert page.headers["Content-Type"].startswith("text/html") and b"<title>Assay</title>" in page.body

@@ -99,7 +99,7 @@ TEST(Config, TheMetersFlagsReachTheEngine) {
 }
 
 TEST(Config, LayersAreNumbersAndRanges) {
-  const auto loaded = load_config({"--kv-exact-layers", "9,5-7", "--kv-exact-layers", "6", "--kv-repair-cache-memory", "0",
+  const auto loaded = load_config({"--kv-exact-layers", "9+5-7", "--kv-exact-layers", "6", "--kv-repair-cache-memory", "0",
                                    "--kv-audit-rate", "0"},
                                   {});
   ASSERT_TRUE(loaded.ok()) << loaded.status();

@@ -152,7 +152,7 @@ TEST(Metrics, MeterOfEachHead) {
   EXPECT_EQ(sample(text, "assay_meter_tv_count{phase=\"decode\""), "9");
   EXPECT_EQ(sample(text, "assay_value_bound_sum{phase=\"decode\""), "1.5");
   EXPECT_EQ(sample(text, "assay_kv_info{pool=\"certified\",dtype=\"int8\",granularity=\"token\",scale_source=\"row\","
-                         "bytes_per_token_head=\"264\",radius=\"witness\",bound=\"best\",gate=\"observe\""),
+                         "bytes_per_token_head=\"264\",radius=\"witness\",bound=\"best\",gate=\"repair\""),
             "1");
   EXPECT_TRUE(metrics.text(true).ends_with("# EOF\n"));
   EXPECT_NE(metrics.text(true).find("# TYPE assay_meter_cells counter\n"), std::string::npos);
