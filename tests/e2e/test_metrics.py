@@ -120,7 +120,7 @@ def test_http_and_process_metrics(busy):
     assert value(busy, "http_requests_total", handler="none", status="404") >= 1
     for name in ["process_cpu_seconds_total", "process_resident_memory_bytes", "process_open_fds", "process_start_time_seconds"]:
         assert value(busy, name) > 0
-    assert value(busy, "assay_kv_info", pool="exact") == 1
+    assert value(busy, "assay_kv_info", pool="certified") == 1
     assert value(busy, "assay_kv_pages", state="in_use") == 0
 
 
