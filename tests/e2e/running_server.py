@@ -45,7 +45,8 @@ class RunningServer:
         self.tls = "--ssl-certfile" in flags
         if not self._listening.wait(START_SECONDS) or self._port is None:
             raise RuntimeError("the server did not listen:\n" + self.log)
-        if wait and not (self._ready.wait(START_SECONDS) and self.process.poll() is None):
+        # A log that has ended without the word is a process that is ending, whether or not it is gone yet.
+        if wait and not (self._ready.wait(START_SECONDS) and " ready " in self.log):
             raise RuntimeError("the server did not become ready:\n" + self.log)
 
     def _read_log(self):
