@@ -10,13 +10,6 @@
 namespace assay {
 namespace {
 
-// Exact attention of one row and head.
-struct ExactRow {
-  std::vector<double> weights;  // [tokens]
-  std::vector<double> output;   // [head_dim]
-  double largest_value = 0;     // max |v_t|
-};
-
 // Exact rows of one KV head: [tokens][head_dim] of K and of V.
 struct ExactRows {
   std::vector<float> keys, values;
@@ -53,44 +46,6 @@ std::optional<ExactRows> exact_rows(const PoolProblem& problem, const PoolItem& 
   return rows;
 }
 
-ExactRow attend_in_double(const float* query, const ExactRows& rows, int32_t dim) {
-  const size_t tokens = rows.keys.size() / static_cast<size_t>(dim);
-  ExactRow row{std::vector<double>(tokens), std::vector<double>(static_cast<size_t>(dim)), 0};
-  double largest = -INFINITY, sum = 0;
-  for (size_t t = 0; t < tokens; ++t) {
-    const float* k = rows.keys.data() + t * static_cast<size_t>(dim);
-    double logit = 0;
-    for (int32_t c = 0; c < dim; ++c) logit += static_cast<double>(query[c]) * static_cast<double>(k[c]);
-    row.weights[t] = logit / std::sqrt(static_cast<double>(dim));
-    largest = std::max(largest, row.weights[t]);
-  }
-  for (double& w : row.weights) sum += w = std::exp(w - largest);
-  for (size_t t = 0; t < tokens; ++t) {
-    row.weights[t] /= sum;
-    const float* v = rows.values.data() + t * static_cast<size_t>(dim);
-    double square = 0;
-    for (int32_t c = 0; c < dim; ++c) {
-      const auto value = static_cast<double>(v[c]);
-      row.output[static_cast<size_t>(c)] += row.weights[t] * value;
-      square += value * value;
-    }
-    row.largest_value = std::max(row.largest_value, std::sqrt(square));
-  }
-  return row;
-}
-
-CellErrors errors_of(const ExactRow& exact, const std::vector<double>& served, const float* output) {
-  CellErrors errors;
-  errors.largest_value = exact.largest_value;
-  for (size_t t = 0; t < served.size(); ++t) errors.tv += 0.5 * std::abs(served[t] - exact.weights[t]);
-  for (size_t c = 0; c < exact.output.size(); ++c) {
-    const double difference = static_cast<double>(output[c]) - exact.output[c];
-    errors.output += difference * difference;
-  }
-  errors.output = std::sqrt(errors.output);
-  return errors;
-}
-
 void count(const CellErrors& errors, double tv_bound, double value_error, kv::AuditTally& tally) {
   tally.cells += 1;
   const double output_bound = kv::output_bound(tv_bound, errors.largest_value, value_error);
@@ -105,14 +60,57 @@ void count(const CellErrors& errors, double tv_bound, double value_error, kv::Au
 
 }  // namespace
 
-std::optional<CellErrors> true_errors(const PoolProblem& problem, const PoolItem& item, int32_t pair,
-                                      const AttentionLogView& log, kv::GateTally& tally) {
+ExactAttention::ExactAttention(const PoolProblem& problem, const PoolItem& item, kv::GateTally& tally)
+    : problem_(problem), item_(item) {
   const std::optional<ExactRows> rows = exact_rows(problem, item, tally);
-  if (!rows) return std::nullopt;
-  const int32_t dim = problem.shape.head_dim;
-  const float* query = problem.qkv.f32() + item.first_row * problem.qkv.row_stride + problem.head(item, pair) * dim;
-  const float* output = problem.out.f32() + item.first_row * problem.out.row_stride + problem.head(item, pair) * dim;
-  return errors_of(attend_in_double(query, *rows, dim), served_weights(log, pair), output);
+  if (!rows) return;
+  for (int32_t pair = 0; pair < problem.group(); ++pair) {
+    const int64_t head = int64_t{problem.head(item, pair)} * problem.shape.head_dim;
+    heads_.push_back(
+        attend(problem.qkv.f32() + item.first_row * problem.qkv.row_stride + head, rows->keys, rows->values));
+  }
+}
+
+ExactAttention::Head ExactAttention::attend(const float* query, const std::vector<float>& keys,
+                                            const std::vector<float>& values) const {
+  const auto dim = static_cast<size_t>(problem_.shape.head_dim);
+  const size_t tokens = keys.size() / dim;
+  Head head{std::vector<double>(tokens), std::vector<double>(dim), 0};
+  double largest = -INFINITY, sum = 0;
+  for (size_t t = 0; t < tokens; ++t) {
+    double logit = 0;
+    for (size_t c = 0; c < dim; ++c) logit += static_cast<double>(query[c]) * static_cast<double>(keys[t * dim + c]);
+    head.weights[t] = logit / std::sqrt(static_cast<double>(dim));
+    largest = std::max(largest, head.weights[t]);
+  }
+  for (double& w : head.weights) sum += w = std::exp(w - largest);
+  for (size_t t = 0; t < tokens; ++t) {
+    head.weights[t] /= sum;
+    double square = 0;
+    for (size_t c = 0; c < dim; ++c) {
+      const auto value = static_cast<double>(values[t * dim + c]);
+      head.output[c] += head.weights[t] * value;
+      square += value * value;
+    }
+    head.largest_value = std::max(head.largest_value, std::sqrt(square));
+  }
+  return head;
+}
+
+CellErrors ExactAttention::errors(int32_t pair, const AttentionLogView& log) const {
+  const Head& exact = heads_[static_cast<size_t>(pair)];
+  const std::vector<double> served = served_weights(log, pair);
+  const float* output = problem_.out.f32() + item_.first_row * problem_.out.row_stride +
+                        int64_t{problem_.head(item_, pair)} * problem_.shape.head_dim;
+  CellErrors errors;
+  errors.largest_value = exact.largest_value;
+  for (size_t t = 0; t < served.size(); ++t) errors.tv += 0.5 * std::abs(served[t] - exact.weights[t]);
+  for (size_t c = 0; c < exact.output.size(); ++c) {
+    const double difference = static_cast<double>(output[c]) - exact.output[c];
+    errors.output += difference * difference;
+  }
+  errors.output = std::sqrt(errors.output);
+  return errors;
 }
 
 void audit_cell(const PoolProblem& problem, const PoolItem& item, int32_t pair, const CellErrors& errors,

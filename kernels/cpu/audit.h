@@ -5,7 +5,7 @@
 // their checksum are counted.
 #pragma once
 
-#include <optional>
+#include <vector>
 
 #include "kernels/cpu/attention_log.h"
 #include "kernels/cpu/pool_problem.h"
@@ -20,9 +20,28 @@ struct CellErrors {
   double largest_value = 0;  // max |v_t|
 };
 
-// `item`: one row; `log`: of the attention whose output and cell are served. None: a row was not there or not intact.
-std::optional<CellErrors> true_errors(const PoolProblem& problem, const PoolItem& item, int32_t pair,
-                                      const AttentionLogView& log, kv::GateTally& tally);
+// Exact attention of one row, all heads of a group: read and computed once, compared as often as the row is served anew.
+class ExactAttention {
+ public:
+  // `item`: one row.
+  ExactAttention(const PoolProblem& problem, const PoolItem& item, kv::GateTally& tally);
+  bool is_known() const { return !heads_.empty(); }  // false: a row was not there or not intact
+
+  // Of what is served now; `log`: of the attention that made it.
+  CellErrors errors(int32_t pair, const AttentionLogView& log) const;
+
+ private:
+  struct Head {
+    std::vector<double> weights;  // [tokens]
+    std::vector<double> output;   // [head_dim]
+    double largest_value = 0;     // max |v_t|
+  };
+  Head attend(const float* query, const std::vector<float>& keys, const std::vector<float>& values) const;
+
+  const PoolProblem& problem_;
+  const PoolItem item_;
+  std::vector<Head> heads_;  // [pairs]
+};
 
 // Compares a cell with its errors. Cells that read no compressed row have nothing to compare.
 void audit_cell(const PoolProblem& problem, const PoolItem& item, int32_t pair, const CellErrors& errors,

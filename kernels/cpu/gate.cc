@@ -54,32 +54,33 @@ class RowRepair {
     count(rungs, tally);
   }
 
-  // Before a repair: what the meter would have warned of, with the errors that it is about to lower.
-  void audit_warnings(kv::AuditTallies& tallies, kv::GateTally& tally) {
-    before_.assign(static_cast<size_t>(problem_.group()), std::nullopt);
+  // Before a repair: what the meter would have warned of, with the errors that it is about to lower. False: there is
+  // nothing to compare with.
+  bool audit_warnings(kv::AuditTallies& tallies, kv::GateTally& tally) {
+    exact_.emplace(problem_, item_, tally);
+    if (!exact_->is_known()) return false;
     for (int32_t pair = 0; pair < problem_.group(); ++pair) {
+      before_.push_back(exact_->errors(pair, log_.view()));
+      was_over_.push_back(is_over(pair));
       if (cell(pair).compressed_tokens == 0) continue;
-      const std::optional<CellErrors> errors = true_errors(problem_, item_, pair, log_.view(), tally);
-      if (!errors) continue;
       const float raw = verdict(pair).meter.raw;
       int bucket = 0;
       while (bucket < kv::kNumRawBuckets - 1 && !(raw <= kv::kRawEdges[bucket])) ++bucket;
-      (errors->tv > kv::kHarmfulTv ? tallies.warnings.harmful : tallies.warnings.harmless)[bucket] += 1;
-      if (is_over(pair)) before_[static_cast<size_t>(pair)] = errors;
+      (before_.back().tv > kv::kHarmfulTv ? tallies.warnings.harmful : tallies.warnings.harmless)[bucket] += 1;
     }
+    return true;
   }
 
   // What is served, against its bounds; `repaired`: and against what it was.
-  void audit(bool repaired, kv::AuditTallies& tallies, kv::GateTally& tally) {
-    for (int32_t pair = 0; pair < problem_.group(); ++pair) {
-      const std::optional<CellErrors> errors = true_errors(problem_, item_, pair, log_.view(), tally);
-      if (!errors) continue;
-      audit_cell(problem_, item_, pair, *errors, tallies);
-      const std::optional<CellErrors>& before = before_[static_cast<size_t>(pair)];
-      if (!repaired || !before || errors->largest_value == 0) continue;
+  void audit(bool repaired, kv::AuditTallies& tallies) {
+    for (size_t pair = 0; pair < before_.size(); ++pair) {
+      const CellErrors& before = before_[pair];
+      const CellErrors errors = repaired ? exact_->errors(static_cast<int32_t>(pair), log_.view()) : before;
+      audit_cell(problem_, item_, static_cast<int32_t>(pair), errors, tallies);
+      if (!repaired || !was_over_[pair] || errors.largest_value == 0) continue;
       tallies.repairs.cells += 1;
-      tallies.repairs.error_before += before->output / before->largest_value;
-      tallies.repairs.error_after += errors->output / errors->largest_value;
+      tallies.repairs.error_before += before.output / before.largest_value;
+      tallies.repairs.error_after += errors.output / errors.largest_value;
     }
     if (repaired) tallies.repairs.rows_by_pages[page_bucket(pages_read_)] += 1;
   }
@@ -175,7 +176,9 @@ class RowRepair {
   PageRows rows_;
   AttentionLog log_;
   int32_t pages_read_ = 0;
-  std::vector<std::optional<CellErrors>> before_;  // of cells that were over
+  std::optional<ExactAttention> exact_;  // of audited steps
+  std::vector<CellErrors> before_;       // [pairs] as attention left them
+  std::vector<bool> was_over_;           // [pairs]
 };
 
 bool is_exact(const PoolProblem& problem, const kv::GateView& gate, int32_t sequence) {
@@ -266,9 +269,9 @@ void cpu_gate(ThreadPool& pool, Scratch& scratch, int32_t layer, const BatchView
     row.attend(/*thread=*/0);
     kv::GateTally& tally = meter.sequences[item.sequence].gate;
     const bool repairs = may_repair && row.first_over() >= 0;
-    if (gate.audit != nullptr) row.audit_warnings(*gate.audit, tally);
+    const bool audits = gate.audit != nullptr && row.audit_warnings(*gate.audit, tally);
     if (repairs) row.repair(/*thread=*/0, tally);
-    if (gate.audit != nullptr) row.audit(repairs, *gate.audit, tally);
+    if (audits) row.audit(repairs, *gate.audit);
   }
 }
 
