@@ -58,15 +58,23 @@ absl::StatusOr<BackingStore> BackingStore::make(Device& device, const KvShape& s
 void BackingStore::release(PageId page) {
   if (!exists()) return;
   const int32_t slot = std::exchange(slot_of(page), -1);
-  bool is_kept = slot < 0;
-  for (auto& [sequence, pages] : parked_) {
-    for (KeptPage& kept : pages) {
-      if (kept.page != page) continue;
-      kept.page = kNoPage;
-      if (!std::exchange(is_kept, true)) kept.slot = slot;
-    }
+  const auto [first, last] = claims_.equal_range(page);
+  KeptPage* oldest = nullptr;
+  int64_t oldest_sequence = 0;
+  for (auto claim = first; claim != last; ++claim) {
+    const auto [sequence, index] = claim->second;
+    KeptPage& kept = parked_.at(sequence)[index];
+    kept.page = kNoPage;
+    if (oldest != nullptr && sequence > oldest_sequence) continue;
+    oldest = &kept;
+    oldest_sequence = sequence;
   }
-  if (!is_kept) free_slots_.push_back(slot);
+  claims_.erase(first, last);
+  if (slot < 0) return;
+  if (oldest != nullptr)
+    oldest->slot = slot;
+  else
+    free_slots_.push_back(slot);
 }
 
 void BackingStore::begin(PageId page) {
@@ -84,7 +92,16 @@ void BackingStore::begin(PageId page) {
 }
 
 bool BackingStore::find_slot() {
-  while (free_slots_.empty() && !parked_.empty()) drop(parked_.begin()->first);
+  for (auto parked = parked_.rbegin(); free_slots_.empty() && parked != parked_.rend();) {
+    const auto holds = [](const KeptPage& kept) { return kept.slot >= 0; };
+    const int64_t sequence = parked->first;
+    const bool useful = std::any_of(parked->second.begin(), parked->second.end(), holds);
+    ++parked;
+    if (useful) {
+      drop(sequence);
+      break;
+    }
+  }
   return !free_slots_.empty();
 }
 
@@ -92,18 +109,20 @@ void BackingStore::park(int64_t sequence, std::span<const PageId> pages, int32_t
   if (!exists()) return;
   drop(sequence);
   for (const PageId page : pages.first(static_cast<size_t>(num_tokens / view_.page_tokens))) {
-    parked_[sequence].push_back({.page = page});
+    Parked& parked = parked_[sequence];
+    claims_.emplace(page, std::pair(sequence, parked.size()));
+    parked.push_back({.page = page});
   }
 }
 
-bool BackingStore::is_intact(int32_t slot) const {
+bool BackingStore::is_intact(int32_t slot) {
   const int64_t blocks = int64_t{view_.num_layers} * view_.num_kv_heads;
+  int64_t broken = 0;
   for (int64_t block = slot * blocks; block < (slot + 1) * blocks; ++block) {
-    for (int32_t token = 0; token < view_.page_tokens; ++token) {
-      if (!kv::row_is_intact(view_, block, token)) return false;
-    }
+    for (int32_t token = 0; token < view_.page_tokens; ++token) broken += !kv::row_is_intact(view_, block, token);
   }
-  return true;
+  broken_rows_ += broken;
+  return broken == 0;
 }
 
 BackingStore::Kept BackingStore::kept(int64_t sequence) {
@@ -125,26 +144,28 @@ BackingStore::Kept BackingStore::kept(int64_t sequence) {
 }
 
 void BackingStore::restore(int64_t sequence, int32_t first_page, std::span<const PageId> pages) {
-  Parked parked = std::move(parked_.at(sequence));
-  parked_.erase(sequence);
+  Parked& parked = parked_.at(sequence);
+  std::vector<int32_t> slots;
+  for (size_t i = 0; i < pages.size(); ++i) {
+    slots.push_back(std::exchange(parked.at(static_cast<size_t>(first_page) + i).slot, -1));
+  }
+  drop(sequence);
   for (size_t i = 0; i < pages.size(); ++i) {
     release(pages[i]);
-    slot_of(pages[i]) = std::exchange(parked.at(static_cast<size_t>(first_page) + i).slot, -1);
+    slot_of(pages[i]) = slots[i];
   }
-  free(parked);
 }
 
 void BackingStore::drop(int64_t sequence) {
   const auto found = parked_.find(sequence);
   if (found == parked_.end()) return;
-  free(found->second);
-  parked_.erase(found);
-}
-
-void BackingStore::free(const Parked& pages) {
-  for (const KeptPage& kept : pages) {
+  for (const KeptPage& kept : found->second) {
     if (kept.slot >= 0) free_slots_.push_back(kept.slot);
+    if (kept.page == kNoPage) continue;
+    const auto [first, last] = claims_.equal_range(kept.page);
+    for (auto claim = first; claim != last;) claim = claim->second.first == sequence ? claims_.erase(claim) : std::next(claim);
   }
+  parked_.erase(found);
 }
 
 }  // namespace assay

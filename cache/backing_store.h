@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <map>
 #include <span>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -42,7 +44,7 @@ class BackingStore {
   bool covers(PageId page) const { return view_.covers(page); }
 
   // From now on the slots of a preempted sequence's whole pages are kept for it when their pages go: at once, or later, when
-  // the prefix cache lets go of them. They are given up, oldest sequence first, when a page that begins finds no other.
+  // the prefix cache lets go of them. They are given up, youngest sequence first, when a page that begins finds no other.
   void park(int64_t sequence, std::span<const PageId> pages, int32_t num_tokens);
   // Positions of a parked sequence from which on all rows of whole pages are kept and intact (read through their checksums
   // once); empty for other sequences.
@@ -60,12 +62,13 @@ class BackingStore {
   int64_t limit_bytes() const { return limit_bytes_; }
   int64_t used_bytes() const { return (num_slots_ - static_cast<int64_t>(free_slots_.size())) * page_bytes_; }
   int64_t skipped_pages() const { return skipped_pages_; }  // since start
+  int64_t broken_rows() const { return broken_rows_; }      // of parked sequences, found when they were to come back
 
  private:
   kv::BackingView view_;
   Buffer rows_, checksums_, slots_;
   std::vector<int32_t> free_slots_;
-  int64_t num_slots_ = 0, page_bytes_ = 0, limit_bytes_ = 0, skipped_pages_ = 0;
+  int64_t num_slots_ = 0, page_bytes_ = 0, limit_bytes_ = 0, skipped_pages_ = 0, broken_rows_ = 0;
 
   struct KeptPage {
     PageId page = kNoPage;  // whose slot it will be; none: it was released
@@ -73,9 +76,9 @@ class BackingStore {
     bool checked = false;
   };
   using Parked = std::vector<KeptPage>;  // the sequence's pages from its first
-  std::map<int64_t, Parked> parked_;  // by sequence: ids grow, so the first is the oldest
-  bool is_intact(int32_t slot) const;
-  void free(const Parked& pages);
+  std::map<int64_t, Parked> parked_;  // by sequence: ids grow, so the last is the youngest and comes back last
+  std::unordered_multimap<PageId, std::pair<int64_t, size_t>> claims_;  // who waits for the slot of a page
+  bool is_intact(int32_t slot);
   bool find_slot();  // so that free_slots_ is not empty
 
   int32_t& slot_of(PageId page) { return static_cast<int32_t*>(slots_.data())[page]; }

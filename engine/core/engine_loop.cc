@@ -317,7 +317,7 @@ absl::Status EngineLoop::check_result(const StepPlan& plan, const StepResult& re
 void EngineLoop::apply_slice(Sequence& sequence, const SequenceSlice& slice, SliceResult result) {
   if (!result.status.ok()) return end(sequence, FinishReason::kError, result.status);
   sequence.certificate.add(result.meter, result.backed);
-  if (!rules_.has_meter && is_decode(slice)) sequence.certificate.add_exact(rules_.cells_per_query);
+  if (!rules_.has_meter && has_decode_row(slice)) sequence.certificate.add_exact(rules_.cells_per_query);
   sequence.num_computed = slice.first_position + slice.num_tokens;
   cache_.mark_computed(sequence.id, slice.tokens, sequence.num_computed);
   if (sequence.index == 0 && sequence.prompt_computed()) requests_.at(sequence.stream_id).prompt_done = true;

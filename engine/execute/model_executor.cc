@@ -169,6 +169,7 @@ absl::StatusOr<StepResult> ModelExecutor::execute(const StepPlan& plan) {
   const BatchLimits limits{decoder_->max_tokens(), config_.vocab_size, pool_.view().page_tokens,
                            pool_.view().num_pages};
   if (absl::Status status = batch_.stage(plan, limits, jobs.rows(), *device_); !status.ok()) return status;
+  gate_.forget(plan);
   if (absl::Status status = filling_.stage(plan, pool_.view(), *device_); !status.ok()) return status;
   if (absl::Status status = meter_.stage(plan, *device_); !status.ok()) return status;
   if (const std::vector<PageToRestore> pages = gate_.stage(plan); !pages.empty()) {

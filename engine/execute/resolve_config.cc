@@ -182,7 +182,14 @@ absl::StatusOr<GatePlan> resolve_gate(const CachePlan& cache, bool has_gate, int
   if (config.kv_backing_memory_bytes < 0) return invalid("kv_backing_memory must not be negative");
   const KvShape& shape = cache.layout.shape;
   const int64_t all_pages = cache.num_pages * BackingStore::bytes_per_page(shape);
-  if (config.kv_backing_memory_bytes == 0) config.kv_backing_memory_bytes = std::min(all_pages, host_bytes / 2);
+  if (config.kv_backing_memory_bytes == 0) {
+    const int64_t room = std::min(all_pages, std::max<int64_t>(host_bytes, 0) / 2);
+    if (room < BackingStore::bytes_per_page(shape)) {
+      return invalid("no host memory is left for exact rows (a page takes " + size_text(BackingStore::bytes_per_page(shape)) +
+                     "); lower kv_cache_memory, or use kv_backing none with kv_gate observe");
+    }
+    config.kv_backing_memory_bytes = room;
+  }
   plan.backing_bytes = std::min(2 * all_pages, config.kv_backing_memory_bytes);
   const int64_t pool_bytes = cache.num_pages * cache.layout.bytes_per_page();
   const int64_t repair_bytes =

@@ -70,7 +70,8 @@ absl::StatusOr<StepGate> StepGate::make(Device& device, const EngineConfig& conf
   return gate;
 }
 
-void StepGate::park_and_forget(const StepPlan& plan) {
+void StepGate::forget(const StepPlan& plan) {
+  if (!has_backing()) return;
   for (const int64_t sequence : plan.ended_sequences) backing_.drop(sequence);
   for (const ParkedSequence& parked : plan.parked) {
     backing_.park(parked.sequence_id, parked.pages, parked.num_tokens);
@@ -95,11 +96,10 @@ std::vector<PageToRestore> StepGate::restore(const StepPlan& plan) {
 
 std::vector<PageToRestore> StepGate::stage(const StepPlan& plan) {
   if (!has_backing()) return {};
-  park_and_forget(plan);
   std::vector<PageToRestore> pages = restore(plan);
   bool decodes = false;
   for (const SequenceSlice& slice : plan.slices) {
-    decodes = decodes || (slice.num_tokens == 1 && slice.first_position > 0);
+    decodes = decodes || (has_decode_row(slice) && slice.first_position > 0);
     const int32_t end = slice.first_position + slice.num_tokens;
     const int32_t first = (slice.first_position + page_tokens_ - 1) / page_tokens_;
     for (int32_t page = first; page * page_tokens_ < end; ++page) backing_.begin(slice.pages[page]);
@@ -153,7 +153,7 @@ GateStats StepGate::stats() const {
   stats.repair_cache_capacity = repair_.num_slots();
   stats.backing_used_bytes = backing_.used_bytes();
   stats.backing_limit_bytes = backing_.limit_bytes();
-  stats.backing_checksum_failures = number(totals_.checksum_failures);
+  stats.backing_checksum_failures = number(totals_.checksum_failures) + backing_.broken_rows();
   stats.backing_skipped_pages = backing_.skipped_pages();
   stats.audit_deterministic = audit_counts(audit_.deterministic);
   stats.audit_conditional = audit_counts(audit_.conditional);

@@ -30,8 +30,10 @@ class StepGate {
   static absl::StatusOr<StepGate> make(Device& device, const EngineConfig& config, const GatePlan& plan,
                                        const KvShape& shape, KvPool& pool);
 
-  // What ended with its page goes, or is kept for a preempted sequence; pages that this step begins get room for their
-  // exact rows, and those of sequences that come back get theirs again. Returns the pages to restore.
+  // What ended with its page goes, or is kept for a preempted sequence. Before anybody gives a page something new.
+  void forget(const StepPlan& plan);
+  // Pages that this step begins get room for their exact rows, and those of sequences that come back get theirs again.
+  // Returns the pages to restore.
   std::vector<PageToRestore> stage(const StepPlan& plan);
   const kv::GateView& view() const { return view_; }
   // Fills SliceResult::backed, adds the step's tallies up, and fails slices that asked for exact rows and could not be
@@ -43,7 +45,6 @@ class StepGate {
   GateStats stats() const;
 
  private:
-  void park_and_forget(const StepPlan& plan);
   std::vector<PageToRestore> restore(const StepPlan& plan);
   bool is_backed(const SequenceSlice& slice) const;
 

@@ -39,9 +39,10 @@ std::vector<kv::MeteredRow> metered_rows(const StepPlan& plan) {
   int32_t row = 0;
   for (size_t s = 0; s < plan.slices.size(); ++s) {
     const SequenceSlice& slice = plan.slices[s];
-    const kv::Phase phase = is_decode(slice) ? kv::Phase::kDecode : kv::Phase::kPrefill;
     for (int32_t i = 0; i < slice.num_tokens; ++i, ++row) {
       const int32_t position = slice.first_position + i;
+      const bool decode = i + 1 == slice.num_tokens && has_decode_row(slice);
+      const kv::Phase phase = decode ? kv::Phase::kDecode : kv::Phase::kPrefill;
       if (is_metered(slice, position, phase)) rows.push_back({row, static_cast<int32_t>(s), position, phase});
     }
   }
@@ -101,7 +102,7 @@ absl::Status StepMeter::stage(const StepPlan& plan, Device& device) {
 }
 
 absl::Status StepMeter::collect(Device& device, StepResult& result) {
-  if (view_.num_metered == 0) return absl::OkStatus();
+  if (num_layers_ == 0) return absl::OkStatus();
   std::vector<kv::SequenceMeter> meters(result.slices.size());
   const size_t bytes = meters.size() * sizeof(kv::SequenceMeter);
   if (absl::Status status = status_of(device.copy_to_host(meters.data(), view_.sequences, bytes)); !status.ok()) {

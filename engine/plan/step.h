@@ -38,6 +38,13 @@ struct SequenceSlice {
 constexpr bool is_decode(int32_t first_position, int32_t num_tokens, int32_t num_prompt_tokens) {
   return num_tokens == 1 && first_position >= num_prompt_tokens;
 }
+// Whether the last row of the slice decides a generated token that nobody has seen: one decode row, alone or at the end of
+// what a preempted sequence computes again.
+inline bool has_decode_row(const SequenceSlice& slice) {
+  const int32_t end = slice.first_position + slice.num_tokens;
+  return end == slice.num_known_tokens && end > slice.num_prompt_tokens;
+}
+
 inline bool is_decode(const SequenceSlice& slice) {
   return is_decode(slice.first_position, slice.num_tokens, slice.num_prompt_tokens);
 }

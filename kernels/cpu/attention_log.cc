@@ -6,8 +6,11 @@
 namespace assay {
 namespace {
 
-// Of each weight, as the kernel adds it up: its exponential and its part in a moved maximum.
-constexpr double kWeightError = 0x1p-15;
+// Relative error of each weight as the kernel adds it up: its exponential, and a factor for each time the maximum moved or
+// parts were merged.
+double weight_error(int32_t serial_terms) {
+  return 0x1p-15 + 2.0 * serial_terms * 0x1p-24;
+}
 
 }  // namespace
 
@@ -41,29 +44,31 @@ std::vector<kv::GatePage> page_contributions(const AttentionLogView& log, int32_
   for (int32_t t = 0; t < stored; ++t) {
     kv::GatePage& page = pages[static_cast<size_t>(t / page_tokens)];
     page.mass += weights[static_cast<size_t>(t)];
-    page.radius = radius[t] <= page.radius ? page.radius : radius[t];  // a NaN stays
+    page.radius = kv::is_finite(radius[t]) ? std::max(page.radius, radius[t]) : kv::infinity();
     page.value_error += weights[static_cast<size_t>(t)] * static_cast<double>(rho[t]);
   }
   return pages;
 }
 
-float page_bound(const AttentionLogView& log, int32_t pair, int32_t page_tokens, int32_t stored, bool smaller) {
+float page_bound(const AttentionLogView& log, int32_t pair, int32_t page_tokens, int32_t stored, int32_t serial_terms,
+                 bool smaller) {
   std::vector<kv::PageRadius<double>> pages;
-  double mass = 0;
   for (const kv::GatePage& page : page_contributions(log, pair, page_tokens, stored, smaller)) {
-    if (!kv::is_finite(page.radius) || !kv::is_finite(page.mass)) return kv::infinity();
     pages.push_back({page.mass, static_cast<double>(page.radius)});
-    mass += page.mass;
   }
+  const std::vector<double> weights = served_weights(log, pair);
   const float* radius = (smaller ? log.other : log.radius) + int64_t{pair} * log.tokens;
-  double own = 0;
+  kv::PageRadius<double> own{0, 0};
   for (int32_t t = stored; t < log.tokens; ++t) {
-    if (!kv::is_finite(radius[t])) return kv::infinity();
-    own = std::max(own, static_cast<double>(radius[t]));
+    own.mass += weights[static_cast<size_t>(t)];
+    own.radius = kv::is_finite(radius[t]) ? std::max(own.radius, static_cast<double>(radius[t])) : INFINITY;
   }
-  pages.push_back({std::max(0.0, 1.0 - mass), own});
+  pages.push_back(own);
+  for (const kv::PageRadius<double>& page : pages) {
+    if (!(page.radius <= static_cast<double>(kv::kLargestRadius)) || !kv::is_finite(page.mass)) return kv::infinity();
+  }
   kv::sort_by_radius(pages.data(), static_cast<int>(pages.size()));
-  const double bound = kv::page_worst_case(pages.data(), static_cast<int>(pages.size()), kWeightError);
+  const double bound = kv::page_worst_case(pages.data(), static_cast<int>(pages.size()), weight_error(serial_terms));
   return static_cast<float>(bound * (1.0 + 0x1p-22));
 }
 

@@ -36,8 +36,10 @@ class AttentionLog {
 std::vector<double> served_weights(const AttentionLogView& log, int32_t pair);
 
 // TV* over the pages of the stored tokens, own rows as one page more; an upper bound for the served weights. `smaller`:
-// from the smaller radii of two.
-float page_bound(const AttentionLogView& log, int32_t pair, int32_t page_tokens, int32_t stored, bool smaller);
+// from the smaller radii of two. `serial_terms` of the cell: each may be a factor that a weight went through. +infinity
+// where a radius is above kLargestRadius: weights that underflowed could be the largest exact ones there.
+float page_bound(const AttentionLogView& log, int32_t pair, int32_t page_tokens, int32_t stored, int32_t serial_terms,
+                 bool smaller);
 
 // Mass, radius and value error of each page of the stored tokens.
 std::vector<kv::GatePage> page_contributions(const AttentionLogView& log, int32_t pair, int32_t page_tokens,

@@ -49,7 +49,7 @@ class RowRepair {
       rung = wanted > 0 ? Rung::kPaged : Rung::kWholeHead;
       if (got == 0 && wanted <= 0) break;  // nothing is left that could be read
       read = got == 0 ? budget : read + got;
-      attend(thread);
+      if (got > 0) attend(thread);
     }
     count(rungs, tally);
   }
@@ -105,16 +105,18 @@ class RowRepair {
 
   // From the pool's first radius, or from the smaller one of two.
   float bound(int32_t pair, bool smaller) const {
-    return page_bound(log_.view(), pair, problem_.cache.page_tokens, item_.stored, smaller);
+    return page_bound(log_.view(), pair, problem_.cache.page_tokens, item_.stored, cell(pair).serial_terms, smaller);
   }
 
   // The finer bound of cells that are over, from the weights that attention has just given.
   void refine() {
+    if (problem_.meter.bound != kv::BoundKind::kBest) return;
     for (int32_t pair = 0; pair < problem_.group(); ++pair) {
       if (!is_over(pair)) continue;
       const bool certain = problem_.meter.radius != kv::RadiusKind::kDither;
       cell(pair).page_bound = certain ? bound(pair, false) : kv::infinity();
-      cell(pair).page_bound_conditional = bound(pair, problem_.meter.radius == kv::RadiusKind::kBoth);
+      const bool two = problem_.meter.radius == kv::RadiusKind::kBoth;
+      cell(pair).page_bound_conditional = certain && !two ? cell(pair).page_bound : bound(pair, two);
     }
   }
 
@@ -235,6 +237,7 @@ std::vector<PoolItem> decode_items(const PoolProblem& problem, const kv::GateVie
     if (row.phase != kv::Phase::kDecode || row.position == 0 || is_exact(problem, gate, row.sequence)) continue;
     if (gate.audit == nullptr && problem.meter.thresholds[row.sequence].policy != kv::GatePolicy::kRepair) continue;
     const int32_t first = problem.batch.first_row[row.sequence], stored = problem.batch.positions[first];
+    if (stored == 0) continue;  // everything is the slice's own
     for (int32_t h = 0; h < problem.shape.num_kv_heads; ++h) {
       items.push_back({row.sequence, row.row, 1, h, stored, row.row - first});
     }

@@ -29,6 +29,14 @@ struct RepairView {
     slots[key] = -1;
   }
 
+  // Takes slot first_slot + i from its owner, whose entry may have become another's meanwhile.
+  ASSAY_HOST_DEVICE void evict(int32_t i) const {
+    if (owners[i] < 0) return;
+    if (slots[owners[i]] == first_slot + i) slots[owners[i]] = -1;
+    owners[i] = -1;
+    *evictions += 1;
+  }
+
   // A slot for the page of `key`, which has none; the page's rows are the caller's to write. -1: every slot was used in
   // this step already, so nothing is worth less than the newcomer.
   ASSAY_HOST_DEVICE int32_t claim(int64_t key) const {
@@ -37,10 +45,7 @@ struct RepairView {
       if (last_used[i] < step && (best < 0 || last_used[i] < last_used[best])) best = i;
     }
     if (best < 0) return -1;
-    if (owners[best] >= 0) {
-      release(owners[best]);
-      *evictions += 1;
-    }
+    evict(best);
     owners[best] = key;
     last_used[best] = step;
     slots[key] = first_slot + best;

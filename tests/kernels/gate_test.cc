@@ -4,6 +4,7 @@
 #include <cstring>
 #include <memory>
 
+#include "kernels/cpu/attention_log.h"
 #include "kernels/cpu/elements.h"
 #include "tests/kernels/pool_truth.h"
 
@@ -269,6 +270,23 @@ TEST_P(GateTest, PolicyExactReadsNothingCompressed) {
     }
   }
   EXPECT_EQ(result.tallies[0].gate.whole_layer, static_cast<uint64_t>(8 * model->shape.num_heads));
+}
+
+// Weights that underflowed may belong to the largest exact logits where radii are that large.
+TEST(PageBound, CertifiesNothingAboveTheLargestRadius) {
+  AttentionLog log(1, 40);
+  for (int32_t t = 0; t < 40; ++t) {
+    log.view().weight[t] = t < 16 ? 0.0f : 1.0f;
+    log.view().max[t] = 0.0f;
+    log.view().radius[t] = log.view().other[t] = t < 16 ? 120.0f : 1e-4f;
+    log.view().rho[t] = 0.0f;
+  }
+  EXPECT_EQ(page_bound(log.view(), 0, 16, 39, 10, false), kv::infinity());
+  for (int32_t t = 0; t < 16; ++t) log.view().radius[t] = 39.0f;
+  EXPECT_LT(page_bound(log.view(), 0, 16, 39, 10, false), 1e-3f);
+  EXPECT_GT(page_bound(log.view(), 0, 16, 39, 1 << 20, false), 0.1f) << "each factor costs";
+  log.view().radius[39] = NAN;
+  EXPECT_EQ(page_bound(log.view(), 0, 16, 39, 10, false), kv::infinity());
 }
 
 const PoolCase kCases[] = {

@@ -58,6 +58,17 @@ TEST_F(RepairCacheTest, ForgetsAPageInAllLayersAndHeads) {
   EXPECT_GE(view.claim(pool_.exact_key(1, 0, 0)), 4) << "free slots are given out again, in the same step too";
 }
 
+// A page's entry can be another's by the time its slot is taken: a page that fills under a whole-page scheme.
+TEST_F(RepairCacheTest, TakingASlotLeavesAnEntryThatIsNotItsOwn) {
+  RepairCache cache = make(1);
+  const int64_t a = pool_.exact_key(0, 1, 2), b = pool_.exact_key(1, 0, 2);
+  cache.begin_step().claim(a);
+  slots_[a] = 2;  // now a slot of others
+  EXPECT_EQ(cache.begin_step().claim(b), 4);
+  EXPECT_EQ(slots_[a], 2);
+  EXPECT_EQ(slots_[b], 4);
+}
+
 TEST_F(RepairCacheTest, OfNoSlotsKeepsNothing) {
   RepairCache cache = make(0);
   EXPECT_EQ(cache.begin_step().claim(pool_.exact_key(0, 1, 0)), -1);
