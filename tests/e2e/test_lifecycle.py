@@ -104,9 +104,9 @@ def test_request_timeout(random_folder):
 
 def test_case_72_drain(random_folder):
     with RunningServer(random_folder, *DUMMY, "--seed", "3") as server:
-        alone = server.complete("a", max_tokens=8000, ignore_eos=True)["text"]
+        alone = server.complete("a", max_tokens=4000, ignore_eos=True)["text"]
         result = []
-        body = {"prompt": "a", "max_tokens": 8000, "ignore_eos": True, "temperature": 0}
+        body = {"prompt": "a", "max_tokens": 4000, "ignore_eos": True, "temperature": 0}
         reader = threading.Thread(target=lambda: result.extend(server.events("/v1/completions", body)))
         reader.start()
         eventually(lambda: server.metric("assay_num_requests_running") == 1)
