@@ -23,8 +23,8 @@ struct AuditTally {
   double tightness_sum = 0;                       // of finite ratios
 };
 
-// What the meter would have warned of: cells as attention left them, before any repair, by raw value (the buckets of
-// kMeterBucketEdges, then more) and by whether the truth was bad: a true total variation above kHarmfulTv.
+// What the meter would have warned of: cells as attention left them, before any repair, by raw value (kRawEdges; the
+// last bucket is the rest) and by whether the truth was bad: a true total variation above kHarmfulTv.
 constexpr double kHarmfulTv = 0.1;
 constexpr int kNumRawBuckets = 20;
 constexpr float kRawEdges[kNumRawBuckets - 1] = {0.01f, 0.02f, 0.05f, 0.1f, 0.15f, 0.2f, 0.3f,  0.5f,  0.7f, 1.0f,
